@@ -1,0 +1,1 @@
+"""Pure NumPy functions of numbers: no objects, no files, SI units throughout."""

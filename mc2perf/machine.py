@@ -1,0 +1,275 @@
+"""What a machine is: cube, memory, link tiers with their engines, launch costs, limits.
+
+Every number is a :class:`Quantity`: a float in SI that remembers where it comes from. The classes only
+hold; the arithmetic is in :mod:`mc2perf.equations`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal, get_args
+
+from mc2perf.units import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    Factor,
+    FlopsPerSecond,
+    Number,
+    Ratio,
+    Seconds,
+    SecondsPerByte,
+    SecondsPerByte2,
+)
+
+Kind = Literal["datasheet", "vendor_model", "measured", "fitted", "assumed"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+class Quantity(float):
+    """A number in SI with its unit, its kind (see ``KINDS``) and its reference.
+
+    Arithmetic gives plain floats: a result is not a quantity with a source.
+    """
+
+    symbol: str
+    kind: str
+    ref: str
+
+    def __new__(cls, value: float, symbol: str, kind: str, ref: str) -> Quantity:
+        """Refuse a number without a known kind or without a reference."""
+        if kind not in KINDS:
+            raise ValueError(f"kind '{kind}' is not one of {', '.join(KINDS)}")
+        if not ref.strip():
+            raise ValueError("a number needs a reference; write where it comes from in 'ref'")
+        made = super().__new__(cls, value)
+        made.symbol, made.kind, made.ref = symbol, kind, ref
+        return made
+
+    def __reduce__(self) -> tuple[type[Quantity], tuple[float, str, str, str]]:
+        return Quantity, (float(self), self.symbol, self.kind, self.ref)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Base block of the cube's tiling: rows, columns, depth [elements]."""
+
+    m: Count
+    n: Count
+    k: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantRule:
+    """One utilisation of the cube peak, whatever the size, times block-round occupancy."""
+
+    form: Literal["constant"]
+    utilisation: Ratio
+    launch: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class L2StepsRule:
+    """CANN's A2/A3 rule: own rate per core, three utilisations by L2 footprint, ``min(blocks, C)/C``."""
+
+    form: Literal["l2_steps"]
+    rate_per_core: dict[str, FlopsPerSecond]
+    part_size: Bytes
+    full_size: Bytes
+    part: Ratio
+    full: Ratio
+    out: Ratio
+    launch: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerRule:
+    """CANN's first 950 rule: own rate per core, a power law in k and in mn/(m+n)."""
+
+    form: Literal["power"]
+    rate_per_core: dict[str, FlopsPerSecond]
+    base: Ratio
+    k_half: Number
+    mn_half: Number
+    exponent: Number
+    gain_cap: Factor
+    cap: Ratio
+    launch: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRule:
+    """CANN's 950 fit-balance rule: one effective rate per core and dtype, plus a fixed launch."""
+
+    form: Literal["linear"]
+    rate_per_core: dict[str, FlopsPerSecond]
+    launch: dict[str, Seconds]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One point of a utilisation curve: work [FLOP] and utilisation of the cube peak."""
+
+    work: Number
+    utilisation: Ratio
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveRule:
+    """Utilisation interpolated over the work of the matmul, times block-round occupancy."""
+
+    form: Literal["curve"]
+    points: tuple[Point, ...]
+    launch: Seconds
+
+
+MatmulRule = ConstantRule | L2StepsRule | PowerRule | LinearRule | CurveRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cube:
+    """The matrix engine of one rank: cores, peak by dtype, base block and the utilisation rules."""
+
+    cores: Count
+    peak: dict[str, FlopsPerSecond]
+    base_block: Block
+    rule: str
+    rules: dict[str, MatmulRule]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Device memory of one rank; ``efficiency`` is the share of the bandwidth that kernels reach."""
+
+    capacity: Bytes
+    bandwidth: BytesPerSecond
+    efficiency: Ratio
+    l2: Bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """``constant + slope S + quadratic S^2`` for whole-array sizes S up to ``up_to``."""
+
+    constant: Seconds
+    slope: SecondsPerByte = 0.0
+    quadratic: SecondsPerByte2 = 0.0
+    up_to: Bytes = math.inf
+
+
+RankRule = Literal["interpolate", "mesh_shards", "mesh_peers", "ring", "ring_reduce"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Cost of one collective: bands per number of ranks, and the rule for other numbers of ranks."""
+
+    rank_rule: RankRule
+    ranks: dict[int, tuple[Band, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """Who drives the wires: curves per collective, else latency per step and a share of the link rate.
+
+    ``host_launch`` is the part of a collective's time that one host launch costs: paid once by a kernel
+    that sends many pieces. ``round_cost`` is the flag, notify or barrier between two pieces. The two
+    slow-down factors say how much longer each side takes while both run.
+    """
+
+    note: str
+    interleaves: bool
+    latency: Seconds
+    efficiency: Ratio
+    host_launch: Seconds
+    round_cost: Seconds
+    comm_under_compute: Factor
+    compute_under_comm: Factor
+    curves: dict[str, Curve] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    """Links that reach up to ``ranks`` ranks: wiring, links per rank, rate of one link in one direction."""
+
+    link: str
+    wiring: Literal["full_mesh", "switch", "ring", "pcie"]
+    ranks: Count
+    links: Count
+    link_rate: BytesPerSecond
+    needs_rdma: bool = False
+    engine: str
+    engines: dict[str, Engine]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Fixed device-side cost of a kernel without its own measured launch."""
+
+    vector: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """How fast the host issues kernels; runs beside the device."""
+
+    per_launch: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What bounds the pieces: symmetric heap, bytes of one put, bytes per peer, number of pieces."""
+
+    shmem: Bytes = math.inf
+    put: Bytes = math.inf
+    peer_window_min: Bytes = 0.0
+    peer_window_max: Bytes = math.inf
+    pieces: Count = math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One machine: what a rank is, how many share a server, and everything below."""
+
+    profile_version: Literal[1]
+    name: str
+    title: str
+    family: Literal["a2", "a3", "950", "gpu"]
+    rank: Literal["npu", "die", "gpu"]
+    ranks_per_server: Count
+    tiers_run: Literal["in_turn", "together"]
+    cube: Cube
+    memory: Memory
+    tiers: dict[str, Tier]
+    launch: Launch
+    host: Host
+    limits: Limits
+    notes: tuple[str, ...] = ()
+
+
+def quantities(part: Any) -> Iterator[tuple[str, Quantity]]:
+    """Walk every sourced number below ``part`` with its dotted path.
+
+    Examples
+    --------
+    >>> [(path, q.kind) for path, q in quantities({"a": Quantity(1.0, "1", "assumed", "a guess")})]
+    [('a', 'assumed')]
+    """
+    if isinstance(part, Quantity):
+        yield "", part
+        return
+    for name, child in _children(part):
+        for path, quantity in quantities(child):
+            yield f"{name}.{path}".rstrip("."), quantity
+
+
+def _children(part: Any) -> Iterator[tuple[str, Any]]:
+    """Name and value of everything directly inside a dataclass, a dict or a tuple."""
+    if is_dataclass(part):
+        yield from ((f.name, getattr(part, f.name)) for f in fields(part))
+    elif isinstance(part, dict):
+        yield from ((str(key), value) for key, value in part.items())
+    elif isinstance(part, tuple):
+        yield from ((str(index), value) for index, value in enumerate(part))

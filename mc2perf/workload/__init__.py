@@ -1,0 +1,1 @@
+"""Model and layout to segments: FLOPs, bytes, collectives."""
