@@ -1,4 +1,4 @@
-"""What a model is: sizes that decide FLOPs, bytes and payloads, in the words of Hugging Face's config.json."""
+"""What a model is: the sizes that decide FLOPs, bytes and payloads, in the words of config.json."""
 
 from __future__ import annotations
 
