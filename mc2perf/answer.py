@@ -1,0 +1,108 @@
+"""What comes back: rows of results with their segments, warnings, assumptions and where numbers came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A remark with a stable code."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One schedule: times in seconds, or the reason why there are none.
+
+    ``total_time = busy compute + exposed_comm_time + free_time`` exactly, where busy compute is
+    ``compute_time`` plus what the overlap stretched it by (``compute_stretch``).
+    """
+
+    schedule: str
+    pieces: int = 1
+    piece_rows: float = 0.0
+    reason: str = ""
+    legal: bool = True
+    total_time: float = 0.0
+    serial_time: float = 0.0
+    compute_time: float = 0.0
+    comm_time: float = 0.0
+    compute_stretch: float = 0.0
+    exposed_comm_time: float = 0.0
+    free_time: float = 0.0
+    host_time: float = 0.0
+    tokens_per_second: float = 0.0
+    bound: str = ""
+    flat_region: tuple[int, int] = (1, 1)
+    default_pieces: int = 0
+    default_time: float = 0.0
+    curve: dict[int, float] = field(default_factory=dict)
+    segments: dict[str, float] = field(default_factory=dict)
+    backward_segments: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def comm_ratio(self) -> float:
+        """Exposed communication over total."""
+        return self.exposed_comm_time / self.total_time if self.total_time else 0.0
+
+    @property
+    def hidden_ratio(self) -> float:
+        """Share of the communication that computation covers."""
+        return 1.0 - self.exposed_comm_time / self.comm_time if self.comm_time else 0.0
+
+    @property
+    def overlap_efficiency(self) -> float:
+        """Saved time over the most that overlap can save."""
+        shorter = min(self.comm_time, self.compute_time)
+        return (self.serial_time - self.total_time) / shorter if shorter else 0.0
+
+    @property
+    def speedup(self) -> float:
+        """Serial time over total."""
+        return self.serial_time / self.total_time if self.total_time else 0.0
+
+    @property
+    def ceiling(self) -> float:
+        """The most that any overlap can give: serial / max(comm, compute)."""
+        longer = max(self.comm_time, self.compute_time)
+        return self.serial_time / longer if longer else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One equation as it was used: what for, the formula, the numbers put in, the value."""
+
+    label: str
+    equation: str
+    formula: str
+    numbers: dict[str, float]
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The whole answer to one scenario."""
+
+    kind: str
+    inputs: dict[str, object]
+    resolved: dict[str, object]
+    rows: tuple[Row, ...]
+    warnings: tuple[Remark, ...]
+    assumptions: tuple[str, ...]
+    sources: dict[str, int]
+    facts: dict[str, float] = field(default_factory=dict)
+    meaning: dict[str, str] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def legal_rows(self) -> tuple[Row, ...]:
+        """Rows with times."""
+        return tuple(row for row in self.rows if row.legal)
+
+    @property
+    def best(self) -> Row | None:
+        """The fastest legal row; serial wins ties."""
+        return min(self.legal_rows, key=lambda row: row.total_time, default=None)

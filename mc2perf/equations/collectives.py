@@ -1,0 +1,167 @@
+"""Time of a collective: fitted bands of one message-size curve, or latency and bandwidth by wiring.
+
+``size`` is the bytes of the whole array, as in nccl-tests: the gathered total, the reduced total, or all
+that one rank sends in an all-to-all. One rank costs exactly 0 everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mc2perf.equations.formula import formula
+from mc2perf.units import Num
+
+REFERENCE_RANKS = 8.0
+"""CANN measured its fits with this many ranks."""
+
+
+@dataclass(frozen=True)
+class RankRule:
+    """How a fit made with 8 ranks serves p ranks: the size is weighted, the time divided."""
+
+    weight: Callable[[Num], Num]
+    divisor: Callable[[Num], Num]
+
+
+RANK_RULES = {
+    # all-gather and reduce-scatter on a mesh: half of an all-reduce, every peer sends 1/p over its own link
+    "mesh_shards": RankRule(lambda p: 1.0 + 0.0 * p, lambda p: p / 4.0),
+    # all-reduce and all-to-all on a mesh: a link carries S/p per phase, so fewer ranks mean more per link.
+    # CANN has no rank dependence here; that cannot be right below 8 ranks, at 8 both agree.
+    "mesh_peers": RankRule(lambda p: REFERENCE_RANKS / p, lambda p: 1.0 + 0.0 * p),
+    # ring: (p-1)/p of the array passes every link; half an all-reduce for the one-pass collectives
+    "ring": RankRule(lambda p: 1.0 + 0.0 * p, lambda p: 1.75 * p / np.maximum(p - 1.0, 1.0)),
+    "ring_reduce": RankRule(lambda p: 1.0 + 0.0 * p, lambda p: 0.875 * p / np.maximum(p - 1.0, 1.0)),
+}
+
+PASSES = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0, "all_reduce": 2.0}
+"""How often the array passes the wires."""
+
+STEPS: dict[tuple[str, str], Callable[[Num], Num]] = {
+    ("full_mesh", "all_gather"): lambda p: 1.0 + 0.0 * p,
+    ("full_mesh", "all_to_all"): lambda p: 1.0 + 0.0 * p,
+    ("ring", "all_gather"): lambda p: p - 1.0,
+    ("ring", "all_to_all"): lambda p: p - 1.0,
+    # behind a switch: recursive doubling for the one-pass collectives, pairwise exchange for all-to-all
+    ("switch", "all_gather"): lambda p: np.ceil(np.log2(p)),
+    ("switch", "all_to_all"): lambda p: p - 1.0,
+}
+"""Latency steps of one pass by wiring and pattern; see ``pattern``."""
+
+HOPS: dict[tuple[str, str], Callable[[Num], Num]] = {
+    # a one-way ring carries every all-to-all message half way round on average
+    ("ring", "all_to_all"): lambda p: p / 2.0,
+}
+"""Mean links a byte passes, where it is not 1."""
+
+
+def banded_time(
+    size: Num,
+    up_to: NDArray[np.float64],
+    constant: NDArray[np.float64],
+    slope: NDArray[np.float64],
+    quadratic: NDArray[np.float64],
+    at_least: NDArray[np.float64],
+) -> Num:
+    r"""Time on a piecewise curve of the message size.
+
+    .. math:: t(S) = \max(f_i,\; c_i + s_i S + q_i S^2) \quad\text{for}\quad u_{i-1} < S \le u_i
+
+    Parameters
+    ----------
+    size : number or array
+        Whole array, S. [B]
+    up_to, constant, slope, quadratic, at_least : array, shape (bands,)
+        Upper end [B], constant [s], slope [s/B], quadratic term [s/B^2] and floor [s] of every band; the
+        last band has no end (infinity). The floor is what the bands before reach, so time never falls.
+
+    Returns
+    -------
+    number or array
+        Time. [s]
+
+    References
+    ----------
+    The form of CANN's ``hccl_performance`` (ops-transformer, c29bc106): floor, quadratic ramp, line.
+
+    Examples
+    --------
+    >>> one = lambda *v: np.array(v)
+    >>> float(banded_time(3.0, one(2.0, np.inf), one(5.0, 1.0), one(0.0, 2.0), one(0.0, 0.0), one(0.0, 5.0)))
+    7.0
+    """
+    band = np.searchsorted(up_to, size)
+    return np.maximum(at_least[band], constant[band] + slope[band] * size + quadratic[band] * size**2)
+
+
+@formula("passes * (steps * latency + hops * (ranks - 1) / ranks * size / bandwidth)")
+def latency_bandwidth_time(
+    size: Num, ranks: Num, passes: Num, steps: Num, hops: Num, latency: Num, bandwidth: Num
+) -> Num:
+    r"""Time of a collective by Hockney's model.
+
+    .. math:: t = r \left(s\,\alpha + h\,\frac{p-1}{p}\frac{S}{B}\right)
+
+    Parameters
+    ----------
+    size : number or array
+        Whole array, S. [B]
+    ranks : number or array
+        Participants, p >= 1; one rank costs 0 when ``steps`` is 0 for it.
+    passes, steps, hops : number or array
+        Passes over the wires (2 for all-reduce), latency steps of a pass, mean links per byte.
+    latency : number or array
+        Per step. [s]
+    bandwidth : number or array
+        Of one rank over all its links used, one direction, reached. [B/s]
+
+    Returns
+    -------
+    number or array
+        Time. [s]
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
+
+    Examples
+    --------
+    >>> latency_bandwidth_time(8e6, 8.0, 1.0, 1.0, 1.0, 1e-6, 1e9)
+    0.007001
+    """
+    return passes * (steps * latency + hops * (ranks - 1.0) / ranks * size / bandwidth)
+
+
+def pattern(collective: str) -> str:
+    """Row of ``STEPS`` that a collective follows: everything but all-to-all moves like an all-gather."""
+    return "all_to_all" if collective == "all_to_all" else "all_gather"
+
+
+def interpolated_over_ranks(ranks: Num, low: Num, high: Num, time_low: Num, time_high: Num) -> Num:
+    """Time between two fitted rank counts: log t is linear in log p.
+
+    Parameters
+    ----------
+    ranks : number or array
+        p, between ``low`` and ``high`` (outside it extrapolates along the same power law).
+    low, high : number or array
+        Rank counts with fits; equal where p is itself fitted.
+    time_low, time_high : number or array
+        Times there. [s]
+
+    Returns
+    -------
+    number or array
+        Time. [s]
+
+    Examples
+    --------
+    >>> round(float(interpolated_over_ranks(4.0, 2.0, 8.0, 1.0, 4.0)), 12)
+    2.0
+    """
+    share = np.where(high > low, np.log2(ranks / low) / np.maximum(np.log2(high / low), 1e-300), 0.0)
+    return time_low * (time_high / time_low) ** share

@@ -1,0 +1,195 @@
+"""Hardware profiles: find them, merge ``extends`` and ``--set``, check them, build a Machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from mc2perf.machine import Curve, Machine
+from mc2perf.readers.structure import InputError, Place, did_you_mean, parse_yaml, read_text, structure
+
+SEARCH_PATH = "MC2PERF_PROFILES"
+"""Environment variable: folders with profiles of your own, searched before the shipped ones."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+
+
+def shipped_folder() -> Path:
+    """The shipped profiles: inside an installed package, else beside it in the source tree."""
+    packaged = Path(str(resources.files("mc2perf"))) / "hardware_profiles"
+    return packaged if packaged.is_dir() else packaged.parent.parent / "hardware_profiles"
+
+
+def search_path(own: Sequence[Path] = ()) -> list[Path]:
+    """Folders in the order they are searched: given ones, ``MC2PERF_PROFILES``, the shipped ones."""
+    listed = [Path(part) for part in os.environ.get(SEARCH_PATH, "").split(os.pathsep) if part]
+    return [*own, *listed, shipped_folder()]
+
+
+def profile_names(own: Sequence[Path] = ()) -> list[str]:
+    """Every profile that can be named, sorted."""
+    return sorted({file.stem for folder in search_path(own) for file in folder.glob("*.yaml")})
+
+
+def find_profile(name: str, own: Sequence[Path] = ()) -> Path:
+    """The file of a profile; the first folder that has it wins."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            [
+                f"hardware: '{name}' is not a profile name (small letters, digits, _); "
+                f"put a file of your own into a folder and name the folder in {SEARCH_PATH} or --profiles"
+            ]
+        )
+    for folder in search_path(own):
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    raise InputError([f"hardware: profile '{name}' is unknown{did_you_mean(name, profile_names(own))}"])
+
+
+def load_machine(name: str, own: Sequence[Path] = (), overrides: Mapping[str, str] | None = None) -> Machine:
+    """Load a profile by name, apply typed overrides, check everything, build the machine.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``atlas_800i_a2``; see ``mc2perf profiles list``.
+    own : sequence of Path
+        Folders searched before ``MC2PERF_PROFILES`` and the shipped profiles.
+    overrides : mapping
+        Dotted path to text, such as ``{"tiers.node.link_rate": "25 GB/s"}``; their kind is ``assumed``.
+
+    Raises
+    ------
+    InputError
+        Every problem of the profile and the overrides, one line each.
+
+    Examples
+    --------
+    >>> load_machine("atlas_800i_a2").cube.cores
+    20.0
+    """
+    return check_machine(resolved_tree(find_profile(name, own), own, overrides or {}), f"{name}.yaml")
+
+
+def load_machine_file(path: Path, own: Sequence[Path] = ()) -> Machine:
+    """Load and check a profile from a file that need not be on the search path."""
+    return check_machine(resolved_tree(path, own, {}), str(path))
+
+
+def resolved_tree(path: Path, own: Sequence[Path], overrides: Mapping[str, str]) -> dict[Any, Any]:
+    """The YAML tree with ``extends`` merged in and overrides applied."""
+    tree = _extended(path, own, ())
+    problems: list[str] = []
+    for dotted, text in overrides.items():
+        _override(tree, dotted, text, problems)
+    if problems:
+        raise InputError(problems)
+    return tree
+
+
+def _extended(path: Path, own: Sequence[Path], seen: tuple[str, ...]) -> dict[Any, Any]:
+    tree = parse_yaml(read_text(path), path.name)
+    base = tree.pop("extends", None)
+    if base is None:
+        return tree
+    if base in seen or not isinstance(base, str):
+        raise InputError([f"{path.name}: extends: '{base}' leads back to itself; name another profile"])
+    return _merged(_extended(find_profile(base, own), own, (*seen, base)), tree)
+
+
+def _merged(base: Mapping[Any, Any], change: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Deep merge; a number with its source and a list are replaced whole."""
+    result = dict(base)
+    for key, value in change.items():
+        old = result.get(key)
+        deep = isinstance(old, Mapping) and isinstance(value, Mapping) and "value" not in value
+        result[key] = _merged(old, value) if deep and isinstance(old, Mapping) else value
+    return result
+
+
+def _override(tree: dict[Any, Any], dotted: str, text: str, problems: list[str]) -> None:
+    """Replace one value; numbers become ``assumed``, with ``--set`` as their reference."""
+    *parents, last = dotted.split(".")
+    node: Any = tree
+    for key in parents:
+        node = _step(node, key)
+    old = node.get(_key(node, last)) if isinstance(node, dict) else None
+    known = isinstance(node, dict) and _key(node, last) in node
+    if not known or (isinstance(old, dict | list) and "value" not in old):
+        problems.append(f"--set {dotted}: is no value of this profile{did_you_mean(dotted, _paths(tree))}")
+        return
+    words = isinstance(old, bool) or (isinstance(old, str) and old[:1] not in "+-.0123456789")
+    sourced = {"value": text, "kind": "assumed", "ref": "--set"}
+    node[_key(node, last)] = {"true": True, "false": False}.get(text, text) if words else sourced
+
+
+def _key(node: dict[Any, Any], key: str) -> Any:
+    return int(key) if key.isdigit() and int(key) in node else key
+
+
+def _step(node: Any, key: str) -> Any:
+    if isinstance(node, list) and key.isdigit() and int(key) < len(node):
+        return node[int(key)]
+    return node.get(_key(node, key)) if isinstance(node, dict) else None
+
+
+def _paths(tree: Any, prefix: str = "") -> list[str]:
+    """Dotted paths of everything that can be set."""
+    if isinstance(tree, dict) and "value" not in tree:
+        skip = ("kind", "ref", "note", "notes", "name", "title", "profile_version", "form")
+        return [p for k, v in tree.items() if k not in skip for p in _paths(v, f"{prefix}.{k}".lstrip("."))]
+    if isinstance(tree, list):
+        return [path for index, value in enumerate(tree) for path in _paths(value, f"{prefix}.{index}")]
+    return [prefix]
+
+
+def check_machine(tree: Mapping[Any, Any], file: str) -> Machine:
+    """Build a machine from a tree; all problems at once, those of meaning after those of form."""
+    problems: list[str] = []
+    machine = structure(Machine, tree, Place(file, problems, needs_source=True))
+    if not problems:
+        problems += [f"{file}: {problem}" for problem in _contradictions(machine)]
+    if problems:
+        raise InputError(problems)
+    assert isinstance(machine, Machine)
+    return machine
+
+
+def _contradictions(machine: Machine) -> list[str]:
+    """What each field allows but together makes no sense."""
+    found = []
+    if machine.cube.rule not in machine.cube.rules:
+        rule = machine.cube.rule
+        found.append(f"cube.rule: '{rule}' is unknown{did_you_mean(rule, machine.cube.rules)}")
+    reach = 0.0
+    for name, tier in machine.tiers.items():
+        at = f"tiers.{name}"
+        if tier.engine not in tier.engines:
+            found.append(f"{at}.engine: '{tier.engine}' is unknown{did_you_mean(tier.engine, tier.engines)}")
+        if tier.ranks <= reach:
+            found.append(f"{at}.ranks: {tier.ranks:g} does not reach further than the tier before")
+        reach = tier.ranks
+        for key, engine in tier.engines.items():
+            if 1 / engine.comm_under_compute + 1 / engine.compute_under_comm < 1:
+                found.append(
+                    f"{at}.engines.{key}: overlap would be slower than no overlap; lower the two factors"
+                )
+            for collective, curve in engine.curves.items():
+                found += [f"{at}.engines.{key}.curves.{collective}: {p}" for p in _curve_problems(curve)]
+    return found
+
+
+def _curve_problems(curve: Curve) -> list[str]:
+    """Bands must rise, the last one be open; a fit for 8 ranks needs a rule, several need interpolation."""
+    found = []
+    for ranks, bands in curve.ranks.items():
+        ends = [band.up_to for band in bands]
+        if not bands or ends != sorted(set(ends)) or ends[-1] != float("inf"):
+            found.append(f"ranks.{ranks}: up_to must rise, and the last band has none")
+    if curve.rank_rule != "interpolate" and list(curve.ranks) != [8]:
+        found.append(f"rank_rule: '{curve.rank_rule}' needs one fit, made with 8 ranks")
+    return found

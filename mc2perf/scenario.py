@@ -1,0 +1,137 @@
+"""A question: every input that an estimate takes, with its meaning, its dimension and its default.
+
+The fields below are the vocabulary of the whole tool: command-line flags, keys of a scenario file,
+inputs in JSON and columns of a CSV bear these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from mc2perf.operators import DTYPES, TARGETS
+from mc2perf.units import COUNT, FACTOR, Dim
+
+SCHEDULES = ("serial", "mc2", "micro_batch", "coc", "dual_batch")
+"""How communication and computation are laid over each other."""
+
+SPLIT_AXES = ("m", "n", "k")
+COC_PARTS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Input:
+    """How one field is asked for: its dimension or choices, its help, its group and its short flag."""
+
+    help: str
+    group: str
+    dim: Dim | None = None
+    choices: tuple[str, ...] = ()
+    auto: bool = False
+    short: str = ""
+    only: str = ""
+
+
+def _ask(default: Any, help: str, group: str, **how: Any) -> Any:
+    return field(default=default, metadata={"input": Input(help, group, **how)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """One configuration to estimate. ``None`` stands for a default that depends on the target.
+
+    Examples
+    --------
+    >>> Scenario(target="mixtral-8x7b").hardware
+    'atlas_800i_a2'
+    """
+
+    target: str
+
+    # what
+    phase: str = _ask(
+        "train", "forward + backward (train) or forward only (prefill)", "what", choices=("train", "prefill")
+    )
+    m: float | None = _ask(
+        None, "rows; 'mc2perf operators' says whose", "what", dim=COUNT, short="-m", only="operator"
+    )
+    n: float | None = _ask(None, "columns", "what", dim=COUNT, short="-n", only="operator")
+    k: float | None = _ask(None, "contraction", "what", dim=COUNT, short="-k", only="operator")
+    experts_per_rank: float = _ask(
+        1.0, "local experts of a grouped operator", "what", dim=COUNT, only="operator"
+    )
+    top_k: float = _ask(2.0, "experts per token, for moe_layer", "what", dim=COUNT, only="operator")
+    shared_width: float = _ask(0.0, "width of the shared expert, for moe_layer", "what", only="operator")
+    batch_size: float | None = _ask(
+        None, "samples per model replica (a group of tp NPUs)", "what", dim=COUNT, only="model"
+    )
+    seq_len: float | None = _ask(None, "tokens of a sample", "what", dim=COUNT, only="model")
+    tokens: float | None = _ask(
+        None, "tokens per NPU; batch_size = tokens x tp / seq_len follows", "what", dim=COUNT, only="model"
+    )
+    dtype: str = _ask("bf16", "type of weights and activations", "what", choices=tuple(DTYPES))
+    dispatch_dtype: str | None = _ask(
+        None, "type of what is dispatched or gathered (default: dtype)", "what", choices=tuple(DTYPES)
+    )
+    combine_dtype: str | None = _ask(
+        None,
+        "type of what is combined or reduced (default: dtype; bf16 for 1-byte types)",
+        "what",
+        choices=tuple(DTYPES),
+    )
+    capacity_factor: float | None = _ask(
+        None, "pad and drop every expert to this multiple of its even share", "what", dim=COUNT
+    )
+    imbalance: float = _ask(
+        1.0, "load of the busiest rank over the mean, for bytes and expert rows", "what", dim=FACTOR
+    )
+
+    # where
+    hardware: str = _ask("atlas_800i_a2", "profile name; 'mc2perf profiles list'", "where")
+    nodes: float | None = _ask(None, "servers (default: as many as the ranks need)", "where", dim=COUNT)
+    ranks: float | None = _ask(None, "ranks of an operator's group", "where", dim=COUNT, only="operator")
+    tp: float = _ask(
+        1.0, "tensor-parallel ranks, with sequence parallelism", "where", dim=COUNT, only="model"
+    )
+    ep: float | None = _ask(
+        None,
+        "expert-parallel ranks (default: min(experts, NPUs); 1 under tp)",
+        "where",
+        dim=COUNT,
+        only="model",
+    )
+    engine: str | None = _ask(None, "who drives the links (default: what the profile says answers)", "where")
+    matmul_rule: str | None = _ask(
+        None, "utilisation rule of the cube (default: what the profile says answers)", "where"
+    )
+    l2: str = _ask(
+        "cold", "weights read from memory (cold) or already in L2 (warm)", "where", choices=("cold", "warm")
+    )
+    host: str = _ask(
+        "eager", "host issues every kernel (eager) or none (graph)", "where", choices=("eager", "graph")
+    )
+    cann: str = _ask("8.5", "CANN version; 8.0 fuses inside one server only", "where", choices=("8.0", "8.5"))
+    rdma: bool = _ask(True, "RoCE runs RDMA; without it fused operators fall back across servers", "where")
+
+    # how
+    schedule: str = _ask("all", "schedule, or all of them side by side", "how", choices=("all", *SCHEDULES))
+    split_axis: str = _ask("m", "axis that tiles cut", "how", choices=SPLIT_AXES, only="operator")
+    tile_cnt: float | None = _ask(None, "tiles of an operator", "how", dim=COUNT, auto=True, only="operator")
+    micro_batches: float | None = _ask(None, "micro-batches of an MoE layer", "how", dim=COUNT, auto=True)
+    micro_batch_size: float | None = _ask(
+        None, "samples per micro-batch; sets micro_batches = batch_size / it", "how", dim=COUNT, only="model"
+    )
+    buffers: float = _ask(4.0, "pieces in flight between sender and cube", "how", dim=COUNT)
+
+
+def inputs() -> Iterator[tuple[Field[Any], Input]]:
+    """Every field that can be asked for, with how to ask."""
+    for spec in fields(Scenario):
+        if "input" in spec.metadata:
+            yield spec, spec.metadata["input"]
+
+
+def is_operator(target: str) -> bool:
+    """Whether the target is an operator rather than a model."""
+    return target in TARGETS
