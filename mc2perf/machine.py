@@ -125,7 +125,17 @@ class CurveRule:
     launch: Seconds
 
 
-MatmulRule = ConstantRule | L2StepsRule | PowerRule | LinearRule | CurveRule
+@dataclass(frozen=True, kw_only=True)
+class ReuseRule:
+    """Utilisation by operand reuse, ``largest h / (h + reuse_half)`` with h = mn/(m+n)."""
+
+    form: Literal["reuse"]
+    largest: dict[str, Ratio]
+    reuse_half: Number
+    launch: Seconds
+
+
+MatmulRule = ConstantRule | L2StepsRule | PowerRule | LinearRule | CurveRule | ReuseRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +145,7 @@ class Cube:
     cores: Count
     peak: dict[str, FlopsPerSecond]
     base_block: Block
+    attention_utilisation: Ratio
     rule: str
     rules: dict[str, MatmulRule]
 
@@ -159,7 +170,7 @@ class Band:
     up_to: Bytes = math.inf
 
 
-RankRule = Literal["interpolate", "mesh_shards", "mesh_peers", "ring", "ring_reduce"]
+RankRule = Literal["interpolate", "mesh_half", "mesh_peers", "ring", "ring_half"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,22 +182,36 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
-    """Who drives the wires: curves per collective, else latency per step and a share of the link rate.
+class Wires:
+    """Latency of one step, and the share of the link rate that this engine reaches."""
 
-    ``host_launch`` is the part of a collective's time that one host launch costs: paid once by a kernel
-    that sends many pieces. ``round_cost`` is the flag, notify or barrier between two pieces. The two
-    slow-down factors say how much longer each side takes while both run.
+    latency: Seconds
+    efficiency: Ratio
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """Who drives the wires: a curve per collective, else latency per step and a share of the link rate.
+
+    ``interleaves`` says whether a kernel can compute between two of its pieces. ``host_launch`` is what
+    one host launch costs (contained in fitted curves, added to ``wires``): a kernel that sends many pieces
+    pays it once.
+    ``round_cost`` is the flag, notify or barrier between two pieces. The two slow-down factors say how
+    much longer each side takes while both run. ``deduplicates``: a token crosses to each distinct server
+    once, however many of its experts live there. ``put`` and ``shmem`` bound the bytes of one put and the
+    symmetric heap that holds the pieces in flight.
     """
 
     note: str
     interleaves: bool
-    latency: Seconds
-    efficiency: Ratio
+    deduplicates: bool = False
     host_launch: Seconds
     round_cost: Seconds
     comm_under_compute: Factor
     compute_under_comm: Factor
+    put: Bytes = math.inf
+    shmem: Bytes = math.inf
+    wires: Wires | None = None
     curves: dict[str, Curve] = field(default_factory=dict)
 
 
@@ -220,10 +245,8 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What bounds the pieces: symmetric heap, bytes of one put, bytes per peer, number of pieces."""
+    """What bounds the pieces of fused operators: bytes per peer, number of pieces."""
 
-    shmem: Bytes = math.inf
-    put: Bytes = math.inf
     peer_window_min: Bytes = 0.0
     peer_window_max: Bytes = math.inf
     pieces: Count = math.inf

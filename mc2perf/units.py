@@ -45,7 +45,7 @@ SLOPE = Dim("s/B", "a time per size", 1, at_most=1.0, may_be_zero=True)
 CURVATURE = Dim("s/B^2", "a time per size squared", 1, at_most=1.0, signed=True)
 RATIO = Dim("1", "a ratio in (0, 1]", at_most=1.0)
 FACTOR = Dim("1", "a factor of at least 1", at_least=1.0, at_most=1e6)
-NUMBER = Dim("1", "a positive number", at_most=1e12)
+NUMBER = Dim("1", "a positive number", at_most=1e18)
 COUNT = Dim("1", "a whole number of at least 1", at_least=1.0, at_most=1e12, whole=True)
 
 Seconds = Annotated[float, TIME]

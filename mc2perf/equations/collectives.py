@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mc2perf.equations.formula import formula
 from mc2perf.units import Num
@@ -28,14 +27,14 @@ class RankRule:
 
 
 RANK_RULES = {
-    # all-gather and reduce-scatter on a mesh: half of an all-reduce, every peer sends 1/p over its own link
-    "mesh_shards": RankRule(lambda p: 1.0 + 0.0 * p, lambda p: p / 4.0),
+    # half of an all-reduce on a mesh: every peer sends 1/p over its own link
+    "mesh_half": RankRule(lambda p: 1.0 + 0.0 * p, lambda p: p / 4.0),
     # all-reduce and all-to-all on a mesh: a link carries S/p per phase, so fewer ranks mean more per link.
     # CANN has no rank dependence here; that cannot be right below 8 ranks, at 8 both agree.
     "mesh_peers": RankRule(lambda p: REFERENCE_RANKS / p, lambda p: 1.0 + 0.0 * p),
-    # ring: (p-1)/p of the array passes every link; half an all-reduce for the one-pass collectives
-    "ring": RankRule(lambda p: 1.0 + 0.0 * p, lambda p: 1.75 * p / np.maximum(p - 1.0, 1.0)),
-    "ring_reduce": RankRule(lambda p: 1.0 + 0.0 * p, lambda p: 0.875 * p / np.maximum(p - 1.0, 1.0)),
+    # ring: (p-1)/p of the array passes every link; one pass is half of an all-reduce
+    "ring": RankRule(lambda p: 1.0 + 0.0 * p, lambda p: 0.875 * p / np.maximum(p - 1.0, 1.0)),
+    "ring_half": RankRule(lambda p: 1.0 + 0.0 * p, lambda p: 1.75 * p / np.maximum(p - 1.0, 1.0)),
 }
 
 PASSES = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0, "all_reduce": 2.0}
@@ -59,25 +58,20 @@ HOPS: dict[tuple[str, str], Callable[[Num], Num]] = {
 """Mean links a byte passes, where it is not 1."""
 
 
-def banded_time(
-    size: Num,
-    up_to: NDArray[np.float64],
-    constant: NDArray[np.float64],
-    slope: NDArray[np.float64],
-    quadratic: NDArray[np.float64],
-    at_least: NDArray[np.float64],
-) -> Num:
-    r"""Time on a piecewise curve of the message size.
+@formula("max(at_least, constant + slope * size + quadratic * size ** 2)")
+def band_time(size: Num, constant: Num, slope: Num, quadratic: Num, at_least: Num) -> Num:
+    r"""Time on one band of a message-size curve.
 
-    .. math:: t(S) = \max(f_i,\; c_i + s_i S + q_i S^2) \quad\text{for}\quad u_{i-1} < S \le u_i
+    .. math:: t(S) = \max(f,\; c + s S + q S^2)
 
     Parameters
     ----------
     size : number or array
-        Whole array, S. [B]
-    up_to, constant, slope, quadratic, at_least : array, shape (bands,)
-        Upper end [B], constant [s], slope [s/B], quadratic term [s/B^2] and floor [s] of every band; the
-        last band has no end (infinity). The floor is what the bands before reach, so time never falls.
+        Whole array, S, inside the band. [B]
+    constant, slope, quadratic : number or array
+        c [s], s [s/B] and q [s/B^2] of the band.
+    at_least : number or array
+        What the bands before reach, so that time never falls with size. [s]
 
     Returns
     -------
@@ -90,12 +84,10 @@ def banded_time(
 
     Examples
     --------
-    >>> one = lambda *v: np.array(v)
-    >>> float(banded_time(3.0, one(2.0, np.inf), one(5.0, 1.0), one(0.0, 2.0), one(0.0, 0.0), one(0.0, 5.0)))
+    >>> float(band_time(3.0, 1.0, 2.0, 0.0, 5.0))
     7.0
     """
-    band = np.searchsorted(up_to, size)
-    return np.maximum(at_least[band], constant[band] + slope[band] * size + quadratic[band] * size**2)
+    return np.maximum(at_least, constant + slope * size + quadratic * size**2)
 
 
 @formula("passes * (steps * latency + hops * (ranks - 1) / ranks * size / bandwidth)")

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from mc2perf.equations.collectives import PASSES
 from mc2perf.machine import Curve, Machine
 from mc2perf.readers.structure import InputError, Place, did_you_mean, parse_yaml, read_text, structure
 
@@ -102,13 +103,13 @@ def _extended(path: Path, own: Sequence[Path], seen: tuple[str, ...]) -> dict[An
 
 
 def _merged(base: Mapping[Any, Any], change: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Deep merge; a number with its source and a list are replaced whole."""
+    """Deep merge; a number with its source and a list are replaced whole, ``null`` takes a key away."""
     result = dict(base)
     for key, value in change.items():
         old = result.get(key)
         deep = isinstance(old, Mapping) and isinstance(value, Mapping) and "value" not in value
         result[key] = _merged(old, value) if deep and isinstance(old, Mapping) else value
-    return result
+    return {key: value for key, value in result.items() if value is not None}
 
 
 def _override(tree: dict[Any, Any], dotted: str, text: str, problems: list[str]) -> None:
@@ -178,6 +179,9 @@ def _contradictions(machine: Machine) -> list[str]:
                 found.append(
                     f"{at}.engines.{key}: overlap would be slower than no overlap; lower the two factors"
                 )
+            missing = [c for c in PASSES if c not in engine.curves]
+            if missing and engine.wires is None:
+                found.append(f"{at}.engines.{key}: no curve for {', '.join(missing)}; add them or 'wires'")
             for collective, curve in engine.curves.items():
                 found += [f"{at}.engines.{key}.curves.{collective}: {p}" for p in _curve_problems(curve)]
     return found

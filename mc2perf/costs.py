@@ -1,0 +1,380 @@
+"""What one matmul, one element-wise pass, one collective costs on a machine.
+
+The one place that unpacks machines into equations. It keeps a ledger of what it used: every sourced
+number, every equation with its numbers (for ``--explain``), every step outside a fitted range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mc2perf.answer import Step
+from mc2perf.equations import collectives, matmul
+from mc2perf.machine import (
+    ConstantRule,
+    Curve,
+    CurveRule,
+    Engine,
+    L2StepsRule,
+    LinearRule,
+    Machine,
+    PowerRule,
+    Quantity,
+    ReuseRule,
+    Tier,
+    quantities,
+)
+from mc2perf.operators import DTYPES
+from mc2perf.units import Num
+
+
+class Cost(NamedTuple):
+    """Time that grows with the work, fixed time of a launch, and the part of the work bound by memory. [s]"""
+
+    work: Num
+    launch: Num
+    memory: Num = 0.0
+
+    @property
+    def time(self) -> Num:
+        """Both together."""
+        return self.work + self.launch
+
+
+@dataclass
+class Ledger:
+    """What an estimate used: numbers by path, equations in order, ranges left."""
+
+    used: dict[str, Quantity] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    extrapolated: dict[str, None] = field(default_factory=dict)
+    recording: bool = False
+
+    def use(self, path: str, part: Any) -> None:
+        """Count every sourced number below a part of the machine as used."""
+        self.used.update({f"{path}.{name}".rstrip("."): quantity for name, quantity in quantities(part)})
+
+    def run(self, label: str, equation: Callable[..., Any], **numbers: Any) -> Any:
+        """Evaluate an equation; write it down when an explanation was asked for."""
+        value = equation(**numbers)
+        if self.recording:
+            plain = {name: float(number) for name, number in numbers.items() if np.ndim(number) == 0}
+            text = getattr(equation, "formula", "")
+            self.steps.append(
+                Step(label=label, equation=equation.__name__, formula=text, numbers=plain, value=float(value))
+            )
+        return value
+
+
+def _constant(costs: Costs, rule: ConstantRule, shape: Shape) -> tuple[Num, Num]:
+    return costs.peak(shape.dtype), float(rule.utilisation) * costs.rounds(shape)
+
+
+def _curve(costs: Costs, rule: CurveRule, shape: Shape) -> tuple[Num, Num]:
+    work = np.array([point.work for point in rule.points])
+    share = np.array([point.utilisation for point in rule.points])
+    flops = matmul.matmul_flops(shape.rows, shape.n, shape.k)
+    reached = matmul.curve_utilisation(flops, work, share)
+    return costs.peak(shape.dtype), reached * costs.rounds(shape)
+
+
+def _reuse(costs: Costs, rule: ReuseRule, shape: Shape) -> tuple[Num, Num]:
+    largest = rule.largest.get(shape.dtype, rule.largest["bf16"])
+    reached = costs.ledger.run(
+        f"{shape.label}: utilisation", matmul.reuse_utilisation,
+        rows=shape.rows, n=shape.n, largest=largest, reuse_half=rule.reuse_half,
+    )  # fmt: skip
+    return costs.peak(shape.dtype), reached
+
+
+def _l2_steps(costs: Costs, rule: L2StepsRule, shape: Shape) -> tuple[Num, Num]:
+    cube, size = costs.machine.cube, DTYPES[shape.dtype].size
+    block = cube.base_block
+    footprint = matmul.l2_footprint(shape.rows, shape.n, shape.k, cube.cores, block.m, block.n, size)
+    step = matmul.l2_steps_utilisation(
+        footprint, rule.part_size, rule.full_size, rule.part, rule.full, rule.out
+    )
+    full = matmul.first_round_occupancy(costs.blocks(shape), cube.cores)
+    return rule.rate_per_core[shape.dtype] * cube.cores, step * full
+
+
+def _power(costs: Costs, rule: PowerRule, shape: Shape) -> tuple[Num, Num]:
+    reached = costs.ledger.run(
+        f"{shape.label}: utilisation", matmul.power_utilisation,
+        m=shape.rows, n=shape.n, k=shape.k, base=rule.base, k_half=rule.k_half, mn_half=rule.mn_half,
+        exponent=rule.exponent, gain_cap=rule.gain_cap, cap=rule.cap,
+    )  # fmt: skip
+    full = matmul.first_round_occupancy(costs.blocks(shape), costs.machine.cube.cores)
+    return rule.rate_per_core[shape.dtype] * costs.machine.cube.cores, reached * full
+
+
+def _linear(costs: Costs, rule: LinearRule, shape: Shape) -> tuple[Num, Num]:
+    return rule.rate_per_core[shape.dtype] * costs.machine.cube.cores, 1.0
+
+
+UTILISATION: dict[type, Callable[..., tuple[Num, Num]]] = {
+    ConstantRule: _constant,
+    CurveRule: _curve,
+    ReuseRule: _reuse,
+    L2StepsRule: _l2_steps,
+    PowerRule: _power,
+    LinearRule: _linear,
+}
+"""Form of a rule -> the rate it refers to and the share of it that is reached."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A matmul to be priced: rows of one group, columns, contraction, groups."""
+
+    label: str
+    rows: Num
+    n: Num
+    k: Num
+    groups: Num
+    dtype: str
+
+
+@dataclass
+class Costs:
+    """Prices on one machine under the choices of one scenario."""
+
+    machine: Machine
+    ledger: Ledger
+    engine: str | None = None
+    matmul_rule: str | None = None
+    warm_l2: bool = False
+
+    def __post_init__(self) -> None:
+        rules = self.machine.cube.rules
+        self.rule = rules[self.matmul_rule or self.machine.cube.rule]
+
+    def peak(self, dtype: str) -> float:
+        """Cube peak of an element type. [FLOP/s]"""
+        peak = self.machine.cube.peak[dtype]
+        self.ledger.use(f"cube.peak.{dtype}", peak)
+        return peak
+
+    def blocks(self, shape: Shape) -> Num:
+        """Base blocks of a matmul."""
+        block = self.machine.cube.base_block
+        self.ledger.use("cube.base_block", block)
+        self.ledger.use("cube.cores", self.machine.cube.cores)
+        return matmul.base_blocks(shape.groups, shape.rows, shape.n, np.minimum(block.m, shape.rows), block.n)
+
+    def rounds(self, shape: Shape) -> Num:
+        """Occupancy of the cores over whole rounds of blocks."""
+        return matmul.round_occupancy(self.blocks(shape), self.machine.cube.cores)
+
+    @property
+    def memory_rate(self) -> float:
+        """Memory bandwidth that kernels reach. [B/s]"""
+        memory = self.machine.memory
+        self.ledger.use("memory.bandwidth", memory.bandwidth)
+        self.ledger.use("memory.efficiency", memory.efficiency)
+        return memory.bandwidth * memory.efficiency
+
+    def matmul(
+        self, label: str, rows: Num, n: Num, k: Num, dtype: str, groups: Num = 1.0, touched: Num | None = None
+    ) -> Cost:
+        """Price ``groups`` matmuls with ``rows`` rows in all; ``touched`` weight matrices are read.
+
+        Parameters
+        ----------
+        label : str
+            What it is for.
+        rows, n, k : number or array
+            Rows of all groups together, columns, contraction.
+        dtype : str
+            Element type of both operands; results of 1-byte types are written as 2 bytes.
+        groups : number or array
+            Groups that the rows fall into evenly.
+        touched : number or array, optional
+            Groups with rows; default all.
+        """
+        shape = Shape(label, rows / groups, n, k, groups, dtype)
+        self.ledger.use(
+            f"cube.rules.{self.matmul_rule or self.machine.cube.rule}", _used_part(self.rule, dtype)
+        )
+        rate, share = UTILISATION[type(self.rule)](self, self.rule, shape)
+        item = DTYPES[dtype]
+        item_size = item.size + item.scale_size / item.scale_block if item.scale_block else item.size
+        weights = self._weights_read(groups if touched is None else touched, n, k, item_size)
+        flops = self.ledger.run(f"{label}: FLOPs", matmul.matmul_flops, m=rows, n=n, k=k)
+        moved = self.ledger.run(
+            f"{label}: bytes", matmul.matmul_bytes, m=rows, n=n, k=k, weights=weights,
+            a_size=item_size, b_size=item_size, c_size=max(item.size, 2.0),
+        )  # fmt: skip
+        work = self.ledger.run(
+            f"{label}: time", matmul.roofline_time,
+            flops=flops, moved=moved, peak=rate, utilisation=share, memory_rate=self.memory_rate,
+        )  # fmt: skip
+        launch = self.rule.launch[dtype] if isinstance(self.rule, LinearRule) else self.rule.launch
+        return Cost(work, launch, np.where(moved / self.memory_rate >= work, work, 0.0))
+
+    def _weights_read(self, touched: Num, n: Num, k: Num, item_size: float) -> Num:
+        """Weight matrices that come from memory: none if L2 is warm and holds them."""
+        if not self.warm_l2:
+            return touched
+        self.ledger.use("memory.l2", self.machine.memory.l2)
+        return np.where(touched * n * k * item_size <= self.machine.memory.l2, 0.0, touched)
+
+    def vector(self, label: str, moved: Num) -> Cost:
+        """Price element-wise work by the bytes it moves."""
+        self.ledger.use("launch.vector", self.machine.launch.vector)
+        work = self.ledger.run(
+            f"{label}: time", matmul.vector_time, moved=moved, memory_rate=self.memory_rate
+        )
+        return Cost(work, self.machine.launch.vector, work)
+
+    def attention(self, label: str, flops: Num, dtype: str) -> Cost:
+        """Price a fused attention kernel by its FLOPs."""
+        share = self.machine.cube.attention_utilisation
+        self.ledger.use("cube.attention_utilisation", share)
+        work = self.ledger.run(
+            f"{label}: time", matmul.roofline_time,
+            flops=flops, moved=0.0, peak=self.peak(dtype), utilisation=share, memory_rate=self.memory_rate,
+        )  # fmt: skip
+        return Cost(
+            work, self.rule.launch if not isinstance(self.rule, LinearRule) else self.rule.launch[dtype]
+        )
+
+    # --- collectives ---------------------------------------------------------------------------------
+
+    def engine_of(self, tier: Tier) -> tuple[str, Engine]:
+        """The engine that answers on a tier: the chosen one where the tier has it."""
+        name = self.engine if self.engine in tier.engines else tier.engine
+        assert name is not None
+        return name, tier.engines[name]
+
+    def tiers_for(self, ranks: float) -> list[tuple[str, Tier]]:
+        """The tiers a group of ranks spans, innermost first."""
+        spanned = []
+        for name, tier in self.machine.tiers.items():
+            spanned.append((name, tier))
+            if ranks <= tier.ranks:
+                return spanned
+        return spanned
+
+    def engines_for(self, ranks: float) -> list[Engine]:
+        """The engines that carry a group of ranks."""
+        return [self.engine_of(tier)[1] for _, tier in self.tiers_for(ranks)]
+
+    def collective(self, label: str, name: str, size: Num, ranks: float, kept: Num = 1.0) -> Cost:
+        """Price a collective of a whole array over a group of neighbouring ranks.
+
+        Parameters
+        ----------
+        label, name : str
+            What it is for; ``all_gather``, ``reduce_scatter``, ``all_reduce`` or ``all_to_all``.
+        size : number or array
+            Bytes of the whole array. [B]
+        ranks : float
+            Participants; one costs 0.
+        kept : number or array
+            Share of an all-to-all's crossing traffic that de-duplication per server leaves.
+        """
+        if ranks <= 1:
+            return Cost(0.0 * size, 0.0)
+        (inner_name, inner), *outer = self.tiers_for(ranks)
+        inside = min(ranks, float(inner.ranks))
+        if not outer:
+            return self._on_tier(label, name, inner_name, inner, size, inside)
+        servers = math.ceil(ranks / inside)
+        share = inside / ranks if name == "all_to_all" else 1.0
+        near = self._on_tier(f"{label} inside", name, inner_name, inner, size * share, inside)
+        far_name, far = outer[-1]
+        far_size = size if name == "all_to_all" else size / inside
+        kept = kept if self.engine_of(far)[1].deduplicates else 1.0
+        across = self._on_wires(
+            f"{label} across", name, far_name, far, far_size * kept, servers, ranks - inside
+        )
+        if self.machine.tiers_run == "in_turn":
+            return Cost(near.work + across.work, near.launch + across.launch)
+        return Cost(np.maximum(near.work, across.work), near.launch + across.launch)
+
+    def _on_tier(self, label: str, name: str, at: str, tier: Tier, size: Num, ranks: float) -> Cost:
+        engine_name, engine = self.engine_of(tier)
+        if name not in engine.curves:
+            return self._on_wires(label, name, at, tier, size, ranks)
+        path = f"tiers.{at}.engines.{engine_name}"
+        self.ledger.use(f"{path}.curves.{name}", engine.curves[name])
+        self.ledger.use(f"{path}.host_launch", engine.host_launch)
+        time = self._on_curve(label, f"{path}.curves.{name}", engine.curves[name], size, ranks)
+        launch = np.minimum(engine.host_launch, time)
+        return Cost(time - launch, launch)
+
+    def _on_curve(self, label: str, path: str, curve: Curve, size: Num, ranks: float) -> Num:
+        """A fitted curve, by its rank rule."""
+        if curve.rank_rule != "interpolate":
+            rule = collectives.RANK_RULES[curve.rank_rule]
+            time = self._banded(label, curve, 8, size * rule.weight(ranks))
+            return time / rule.divisor(ranks)
+        low = max((p for p in curve.ranks if p <= ranks), default=min(curve.ranks))
+        high = min((p for p in curve.ranks if p >= ranks), default=max(curve.ranks))
+        if not min(curve.ranks) <= ranks <= max(curve.ranks):
+            self.ledger.extrapolated[
+                f"{path}: {ranks:g} ranks, fitted for {min(curve.ranks)}..{max(curve.ranks)}"
+            ] = None
+        if low == high:
+            return self._banded(label, curve, low, size)
+        return self.ledger.run(
+            f"{label}: between {low} and {high} ranks", collectives.interpolated_over_ranks,
+            ranks=ranks, low=low, high=high,
+            time_low=self._banded(label, curve, low, size), time_high=self._banded(label, curve, high, size),
+        )  # fmt: skip
+
+    def _banded(self, label: str, curve: Curve, ranks: int, size: Num) -> Num:
+        """The band of a curve that the size falls into."""
+        bands = curve.ranks[ranks]
+        up_to, constant, slope, quadratic = (
+            np.array([float(getattr(band, name)) for band in bands])
+            for name in ("up_to", "constant", "slope", "quadratic")
+        )
+        ends = constant[:-1] + slope[:-1] * up_to[:-1] + quadratic[:-1] * up_to[:-1] ** 2
+        at_least = np.maximum.accumulate(np.concatenate([[0.0], ends]))
+        band = np.searchsorted(up_to, size)
+        return self.ledger.run(
+            f"{label}: curve of {ranks} ranks", collectives.band_time,
+            size=size, constant=constant[band], slope=slope[band], quadratic=quadratic[band], at_least=at_least[band],
+        )  # fmt: skip
+
+    def _on_wires(
+        self, label: str, name: str, at: str, tier: Tier, size: Num, ranks: float, messages: float = 0.0
+    ) -> Cost:
+        """Latency and bandwidth; ``messages`` overrides the steps of an all-to-all between servers."""
+        engine_name, engine = self.engine_of(tier)
+        assert engine.wires is not None
+        path = f"tiers.{at}"
+        for field_name in ("links", "link_rate"):
+            self.ledger.use(f"{path}.{field_name}", getattr(tier, field_name))
+        self.ledger.use(f"{path}.engines.{engine_name}.wires", engine.wires)
+        self.ledger.use(f"{path}.engines.{engine_name}.host_launch", engine.host_launch)
+        wiring = "switch" if tier.wiring == "pcie" else tier.wiring
+        key = (wiring, collectives.pattern(name))
+        steps = messages if messages and name == "all_to_all" else collectives.STEPS[key](ranks)
+        work = self.ledger.run(
+            f"{label}: time", collectives.latency_bandwidth_time,
+            size=size, ranks=ranks, passes=collectives.PASSES[name], steps=steps,
+            hops=collectives.HOPS.get(key, lambda p: 1.0)(ranks), latency=engine.wires.latency,
+            bandwidth=link_bandwidth(tier, ranks) * engine.wires.efficiency,
+        )  # fmt: skip
+        return Cost(work, engine.host_launch)
+
+
+def _used_part(rule: Any, dtype: str) -> Any:
+    """The numbers of a rule that a dtype uses."""
+    return {
+        name: value.get(dtype) if isinstance(value, dict) else value for name, value in vars(rule).items()
+    }
+
+
+def link_bandwidth(tier: Tier, ranks: float) -> float:
+    """Bandwidth of one rank towards a group: on a mesh only the links to its peers. [B/s]"""
+    used = (ranks - 1) / (tier.ranks - 1) if tier.wiring == "full_mesh" else 1.0
+    return tier.link_rate * tier.links * used
