@@ -79,7 +79,7 @@ class Step:
     equation: str
     formula: str
     numbers: dict[str, float]
-    value: float
+    value: float | tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,8 +65,9 @@ class Ledger:
         if self.recording:
             plain = {name: float(number) for name, number in numbers.items() if np.ndim(number) == 0}
             text = getattr(equation, "formula", "")
+            result = tuple(map(float, value)) if isinstance(value, tuple) else float(value)
             self.steps.append(
-                Step(label=label, equation=equation.__name__, formula=text, numbers=plain, value=float(value))
+                Step(label=label, equation=equation.__name__, formula=text, numbers=plain, value=result)
             )
         return value
 
@@ -323,11 +324,12 @@ class Costs:
             ] = None
         if low == high:
             return self._banded(label, curve, low, size)
-        return self.ledger.run(
+        between: Num = self.ledger.run(
             f"{label}: between {low} and {high} ranks", collectives.interpolated_over_ranks,
             ranks=ranks, low=low, high=high,
             time_low=self._banded(label, curve, low, size), time_high=self._banded(label, curve, high, size),
         )  # fmt: skip
+        return between
 
     def _banded(self, label: str, curve: Curve, ranks: int, size: Num) -> Num:
         """The band of a curve that the size falls into."""
@@ -339,10 +341,11 @@ class Costs:
         ends = constant[:-1] + slope[:-1] * up_to[:-1] + quadratic[:-1] * up_to[:-1] ** 2
         at_least = np.maximum.accumulate(np.concatenate([[0.0], ends]))
         band = np.searchsorted(up_to, size)
-        return self.ledger.run(
-            f"{label}: curve of {ranks} ranks", collectives.band_time,
-            size=size, constant=constant[band], slope=slope[band], quadratic=quadratic[band], at_least=at_least[band],
+        time: Num = self.ledger.run(
+            f"{label}: curve of {ranks} ranks", collectives.band_time, size=size, constant=constant[band],
+            slope=slope[band], quadratic=quadratic[band], at_least=at_least[band],
         )  # fmt: skip
+        return time
 
     def _on_wires(
         self, label: str, name: str, at: str, tier: Tier, size: Num, ranks: float, messages: float = 0.0
@@ -361,7 +364,7 @@ class Costs:
         work = self.ledger.run(
             f"{label}: time", collectives.latency_bandwidth_time,
             size=size, ranks=ranks, passes=collectives.PASSES[name], steps=steps,
-            hops=collectives.HOPS.get(key, lambda p: 1.0)(ranks), latency=engine.wires.latency,
+            hops=collectives.HOPS.get(key, collectives.one_hop)(ranks), latency=engine.wires.latency,
             bandwidth=link_bandwidth(tier, ranks) * engine.wires.efficiency,
         )  # fmt: skip
         return Cost(work, engine.host_launch)

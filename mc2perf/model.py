@@ -13,6 +13,13 @@ class Attention:
     ``softmax`` covers multi-head, grouped-query and sliding-window attention (``window`` > 0);
     ``mla`` is DeepSeek's latent attention; ``linear`` stands for gated linear, delta-rule and
     state-space mixers, whose cost does not grow with the square of the sequence.
+
+    ``head_dim`` is the whole width of a query and key head: for ``mla`` it includes ``rope_head_dim``.
+    For ``linear``, ``heads`` x ``v_head_dim`` is the width of values, ``kv_heads`` x ``head_dim`` that of
+    keys and of queries (B and C of a state-space mixer, whose state size is ``head_dim``).
+    ``gated`` says that a gate as wide as the values is projected from the hidden state.
+    Sparse mixers see, beyond the window, one key per ``compression`` tokens, of which an indexer picks
+    ``top_keys`` (0: all). ``o_lora_rank`` > 0 factors the output projection in ``o_groups`` groups.
     """
 
     kind: Literal["softmax", "mla", "linear"]
@@ -25,6 +32,34 @@ class Attention:
     kv_lora_rank: int = 0
     rope_head_dim: int = 0
     gated: bool = False
+    compression: int = 1
+    top_keys: int = 0
+    o_lora_rank: int = 0
+    o_groups: int = 1
+
+    def parameter_count(self, hidden_size: int) -> int:
+        """Weights of the projections: queries, keys and values, gate, output."""
+        query, value = self.heads * self.head_dim, self.heads * self.v_head_dim
+        gate = hidden_size * value * self.gated
+        return self._query_key_value(hidden_size, query, value) + gate + self.output_parameters(hidden_size)
+
+    def _query_key_value(self, hidden_size: int, query: int, value: int) -> int:
+        keys = self.kv_heads * self.head_dim
+        if self.kind == "linear":
+            return hidden_size * (2 * keys + value)
+        rank = self.q_lora_rank
+        queries = rank * (hidden_size + query) if rank else hidden_size * query
+        if self.kind == "softmax":
+            return queries + hidden_size * self.kv_heads * (self.head_dim + self.v_head_dim)
+        down = hidden_size * (self.kv_lora_rank + self.rope_head_dim)
+        return queries + down + self.kv_lora_rank * (query - self.heads * self.rope_head_dim + value)
+
+    def output_parameters(self, hidden_size: int) -> int:
+        """Weights of the output projection alone."""
+        value = self.heads * self.v_head_dim
+        if self.o_lora_rank:
+            return self.o_lora_rank * (value + self.o_groups * hidden_size)
+        return value * hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +76,12 @@ class Experts:
     payload_width: int
     groups: int = 1
     top_groups: int = 1
+
+    def parameter_count(self, hidden_size: int, matrices: int) -> int:
+        """Weights of router, routed and shared experts, and of the projections to and from a latent width."""
+        latent = 2 * hidden_size * self.payload_width if self.payload_width != hidden_size else 0
+        routed = self.count * matrices * self.payload_width * self.width
+        return hidden_size * (self.count + matrices * self.shared_width) + routed + latent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,3 +117,15 @@ class Model:
     def num_moe_layers(self) -> int:
         """Layers with routed experts."""
         return sum(group.count for group in self.layers if group.ffn == "moe")
+
+    @property
+    def parameter_count(self) -> int:
+        """Weights of embeddings, mixers and feed-forward parts; no norms, biases, convolutions or MTP."""
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tied_embeddings else 2)
+        return embeddings + sum(group.count * self._layer_parameters(group) for group in self.layers)
+
+    def _layer_parameters(self, group: LayerGroup) -> int:
+        mixer = self.mixers[group.mixer].parameter_count(self.hidden_size) if group.mixer else 0
+        if group.ffn == "moe" and self.experts:
+            return mixer + self.experts.parameter_count(self.hidden_size, self.matrices)
+        return mixer + (self.matrices * self.hidden_size * self.dense_width if group.ffn else 0)

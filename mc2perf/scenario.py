@@ -51,7 +51,11 @@ class Scenario:
 
     # what
     phase: str = _ask(
-        "train", "forward + backward (train) or forward only (prefill)", "what", choices=("train", "prefill")
+        "train",
+        "forward + backward (train) or forward only (prefill)",
+        "what",
+        choices=("train", "prefill"),
+        only="model",
     )
     m: float | None = _ask(
         None, "rows; 'mc2perf operators' says whose", "what", dim=COUNT, short="-m", only="operator"

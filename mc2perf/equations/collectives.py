@@ -58,6 +58,11 @@ HOPS: dict[tuple[str, str], Callable[[Num], Num]] = {
 """Mean links a byte passes, where it is not 1."""
 
 
+def one_hop(ranks: Num) -> Num:
+    """Every byte passes one link."""
+    return 1.0 + 0.0 * ranks
+
+
 @formula("max(at_least, constant + slope * size + quadratic * size ** 2)")
 def band_time(size: Num, constant: Num, slope: Num, quadratic: Num, at_least: Num) -> Num:
     r"""Time on one band of a message-size curve.

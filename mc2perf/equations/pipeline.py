@@ -119,6 +119,7 @@ def two_stage_tail_time(first: Num, second: Num, pieces: Num, tail_first: Num, t
     return np.maximum(first + pieces * second, last) + tail_second
 
 
+@formula("max(head, comm) + pieces * compute ; pieces * comm + compute")
 def comm_first_bounds(comm: Num, compute: Num, pieces: Num, head: Num) -> Bounds:
     """Bounds when every piece travels before it is computed, and ``head`` is computed meanwhile.
 
@@ -151,6 +152,7 @@ def comm_first_bounds(comm: Num, compute: Num, pieces: Num, head: Num) -> Bounds
     return Bounds(np.maximum(head, comm) + pieces * compute, pieces * comm + compute)
 
 
+@formula("pieces * compute + max(tail, comm) ; compute + pieces * comm")
 def compute_first_bounds(comm: Num, compute: Num, pieces: Num, tail: Num) -> Bounds:
     """Bounds when every piece is computed before it travels, and ``tail`` is computed at the end.
 
@@ -176,6 +178,12 @@ def compute_first_bounds(comm: Num, compute: Num, pieces: Num, tail: Num) -> Bou
     return Bounds(pieces * compute + np.maximum(tail, comm), compute + pieces * comm)
 
 
+@formula(
+    "dispatch + pieces * experts + combine"
+    " ; pieces * (dispatch + combine) + (experts if pieces == 1 else"
+    " max(0, experts - dispatch) + max(0, experts - combine) if buffers < pieces else"
+    " max(0, experts - (pieces - 1) * min(dispatch, combine)))"
+)
 def three_stage_bounds(dispatch: Num, experts: Num, combine: Num, pieces: Num, buffers: Num) -> Bounds:
     """Bounds of dispatch, experts, combine with one engine for both communications.
 
@@ -315,7 +323,19 @@ def three_stage_separate_time(dispatch: Num, experts: Num, combine: Num, pieces:
     return dispatch + experts + combine + (pieces - 1.0) * longest
 
 
-def stretched(bounds: Bounds, compute: Num, comm: Num, comm_slowdown: Num, compute_slowdown: Num) -> Overlap:
+@formula(
+    "min(compute + comm, max("
+    "compute_bound + (compute + comm - compute_bound) * comm_slowdown * (1 - 1 / compute_slowdown), "
+    "comm_bound + (compute + comm - comm_bound) * compute_slowdown * (1 - 1 / comm_slowdown)))"
+)
+def stretched(
+    compute_bound: Num,
+    comm_bound: Num,
+    compute: Num,
+    comm: Num,
+    comm_slowdown: Num,
+    compute_slowdown: Num,
+) -> Overlap:
     r"""Makespan when each engine slows the other down while both run.
 
     While both run, communication goes at 1/f and computation at 1/g of its pace. If computation never
@@ -329,8 +349,9 @@ def stretched(bounds: Bounds, compute: Num, comm: Num, comm_slowdown: Num, compu
 
     Parameters
     ----------
-    bounds : Bounds
-        Makespans without slow-down, :math:`T_1` (computation never waits) and :math:`T_2`. [s]
+    compute_bound, comm_bound : number or array
+        Makespans without slow-down: :math:`T_1` if computation never waits, :math:`T_2` if communication
+        never does. [s]
     compute, comm : number or array
         Stand-alone sums of all pieces. [s]
     comm_slowdown, compute_slowdown : number or array
@@ -349,13 +370,13 @@ def stretched(bounds: Bounds, compute: Num, comm: Num, comm_slowdown: Num, compu
 
     Examples
     --------
-    >>> stretched(Bounds(9.0, 6.0), 8.0, 4.0, 1.0, 1.0)
+    >>> stretched(9.0, 6.0, 8.0, 4.0, 1.0, 1.0)
     Overlap(total=np.float64(9.0), busy_compute=np.float64(8.0), exposed_comm=np.float64(1.0))
     """
     work = compute + comm
-    hidden_comm, hidden_compute = work - bounds.compute, work - bounds.comm
-    from_compute = bounds.compute + hidden_comm * comm_slowdown * (1.0 - 1.0 / compute_slowdown)
-    from_comm = bounds.comm + hidden_compute * compute_slowdown * (1.0 - 1.0 / comm_slowdown)
+    hidden_comm, hidden_compute = work - compute_bound, work - comm_bound
+    from_compute = compute_bound + hidden_comm * comm_slowdown * (1.0 - 1.0 / compute_slowdown)
+    from_comm = comm_bound + hidden_compute * compute_slowdown * (1.0 - 1.0 / comm_slowdown)
     total = np.minimum(np.maximum(from_compute, from_comm), work)
     covered = np.where(
         from_compute >= from_comm,
@@ -403,9 +424,31 @@ def lockstep(
     # A computes j while B communicates j - 1; then B computes j while A communicates j.
     computing = np.concatenate([compute, compute])
     sending = np.concatenate([np.roll(comm, 1, axis=0), comm])
-    turns = stretched(Bounds(computing, sending), computing, sending, comm_slowdown, compute_slowdown)
+    turns = stretched(computing, sending, computing, sending, comm_slowdown, compute_slowdown)
     total, busy = np.sum(turns.total, axis=0), np.sum(turns.busy_compute, axis=0)
     return Overlap(total, busy, total - busy)
+
+
+@formula("work + overhead")
+def piece_time(work: Num, overhead: Num) -> Num:
+    """Time of one piece: its work and what a piece costs whatever its size (launch, flag, barrier).
+
+    Parameters
+    ----------
+    work, overhead : number or array
+        Times. [s]
+
+    Returns
+    -------
+    number or array
+        Time. [s]
+
+    Examples
+    --------
+    >>> piece_time(2.0, 1.0)
+    3.0
+    """
+    return work + overhead
 
 
 @formula("max(device_time, launches * time_per_launch)")

@@ -37,6 +37,34 @@ def dispatch_bytes(tokens: Num, top_k: Num, payload_width: Num, item_size: Num, 
     return tokens * top_k * (payload_width * item_size + scale_bytes)
 
 
+@formula("ceil(elements / block) * scale_size")
+def mx_scale_bytes(elements: Num, block: Num, scale_size: Num) -> Num:
+    """Bytes of the scales of a row in a block-scaled (microscaling) format.
+
+    Parameters
+    ----------
+    elements, block : number or array
+        Elements of the row, and how many share a scale; the last block may be short.
+    scale_size : number or array
+        Bytes of a scale. [B]
+
+    Returns
+    -------
+    number or array
+        Bytes. [B]
+
+    References
+    ----------
+    OCP Microscaling Formats (MX) Specification 1.0, 2023: blocks of 32, scales of 1 byte.
+
+    Examples
+    --------
+    >>> float(mx_scale_bytes(4096.0, 32.0, 1.0))
+    128.0
+    """
+    return np.ceil(elements / block) * scale_size
+
+
 @formula("2 * matrices * payload_width * width * top_k")
 def routed_flops_per_token(matrices: Num, payload_width: Num, width: Num, top_k: Num) -> Num:
     """FLOPs of the routed experts per token.
@@ -61,6 +89,52 @@ def routed_flops_per_token(matrices: Num, payload_width: Num, width: Num, top_k:
     704.643072
     """
     return 2.0 * matrices * payload_width * width * top_k
+
+
+@formula("2 * matrices * hidden_size * shared_width")
+def shared_flops_per_token(matrices: Num, hidden_size: Num, shared_width: Num) -> Num:
+    """FLOPs of the shared experts per token; they work on the hidden size, also beside latent experts.
+
+    Parameters
+    ----------
+    matrices : number or array
+        3 for a gated FFN, 2 for a plain one.
+    hidden_size, shared_width : number or array
+        Hidden size and inner width of all shared experts together.
+
+    Returns
+    -------
+    number or array
+        FLOPs.
+
+    Examples
+    --------
+    >>> shared_flops_per_token(3.0, 7168.0, 2048.0) / 1e6
+    88.080384
+    """
+    return 2.0 * matrices * hidden_size * shared_width
+
+
+@formula("4 * hidden_size * payload_width")
+def latent_flops_per_token(hidden_size: Num, payload_width: Num) -> Num:
+    """FLOPs per token of the projections to a latent width before the experts, and back after them.
+
+    Parameters
+    ----------
+    hidden_size, payload_width : number or array
+        Hidden size and latent width; not for models whose experts work on the hidden size itself.
+
+    Returns
+    -------
+    number or array
+        FLOPs; they run before the dispatch and after the combine, once per token.
+
+    Examples
+    --------
+    >>> latent_flops_per_token(4096.0, 1024.0)
+    16777216.0
+    """
+    return 4.0 * hidden_size * payload_width
 
 
 @formula(
@@ -133,7 +207,8 @@ def distinct_servers(experts: float, top_k: float, servers: float, groups: float
     experts, top_k, servers : float
         E, k, s; E/s experts on every server.
     groups, top_groups : float
-        The router's groups and how many it picks; equal for a free router.
+        The router's groups and how many it picks; equal for a free router. Exact where a server holds
+        whole groups or a group fills whole servers, and the picked groups have at least k experts.
 
     Returns
     -------
@@ -156,7 +231,7 @@ def distinct_servers(experts: float, top_k: float, servers: float, groups: float
     for picked in range(1, min(here, round(top_groups)) + 1):
         share = comb(here, picked) * comb(round(groups) - here, round(top_groups) - picked)
         chance += share / comb(round(groups), round(top_groups)) * _touched(pool, own * picked, top_k)
-    return servers * chance
+    return min(servers * chance, top_k)
 
 
 def _touched(total: float, inside: float, drawn: float) -> float:
@@ -210,6 +285,58 @@ def busiest_rank_factor(loads: NDArray[np.float64], ranks: int) -> float:
     """
     per_rank = loads.reshape(ranks, -1).sum(axis=1)
     return float(per_rank.max() / per_rank.mean())
+
+
+def zipf_loads(experts: int, exponent: float) -> NDArray[np.float64]:
+    r"""Loads of experts that follow Zipf's law, the most popular first, with mean 1.
+
+    .. math:: l_i = E \frac{i^{-a}}{\sum_j j^{-a}}, \quad i = 1 \ldots E
+
+    Parameters
+    ----------
+    experts : int
+        E.
+    exponent : float
+        a; 0 is even routing.
+
+    Returns
+    -------
+    array, shape (experts,)
+        Loads.
+
+    Examples
+    --------
+    >>> zipf_loads(4, 1.0).round(2).tolist()
+    [1.92, 0.96, 0.64, 0.48]
+    >>> busiest_rank_factor(zipf_loads(4, 0.0), 2)
+    1.0
+    """
+    popularity = np.arange(1.0, experts + 1.0) ** -exponent
+    loads: NDArray[np.float64] = popularity / popularity.mean()
+    return loads
+
+
+def dealt_round_robin(loads: NDArray[np.float64], ranks: int) -> NDArray[np.float64]:
+    """Loads in the order in which ranks hold them when experts are dealt like cards, one to each in turn.
+
+    Parameters
+    ----------
+    loads : array, shape (experts,)
+        Tokens of every expert.
+    ranks : int
+        Expert-parallel ranks; divides the number of experts.
+
+    Returns
+    -------
+    array, shape (experts,)
+        The same loads, those of one rank side by side.
+
+    Examples
+    --------
+    >>> dealt_round_robin(np.array([4.0, 3.0, 2.0, 1.0]), 2).tolist()
+    [4.0, 2.0, 3.0, 1.0]
+    """
+    return loads.reshape(-1, ranks).T.ravel()
 
 
 @formula("capacity_factor * tokens * top_k / experts")

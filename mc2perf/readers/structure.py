@@ -7,9 +7,8 @@ annotated with a :class:`~mc2perf.units.Dim` is a quantity; below a mapping that
 
 from __future__ import annotations
 
-import difflib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -18,18 +17,22 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import yaml
 
 from mc2perf.machine import KINDS, Quantity
+from mc2perf.problems import InputError, did_you_mean
 from mc2perf.units import Dim, parse
+
+__all__ = [
+    "InputError",
+    "Place",
+    "decode",
+    "did_you_mean",
+    "parse_yaml",
+    "read_text",
+    "read_yaml",
+    "structure",
+]
 
 LARGEST_FILE = 4 * 1024**2
 """Largest text file read as YAML or JSON [B]; a model or profile has a few thousand bytes."""
-
-
-class InputError(ValueError):
-    """Wrong input: one line per problem, each ``file: dotted.path: what is wrong; what to write``."""
-
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = list(dict.fromkeys(problems))
-        super().__init__("\n".join(self.problems))
 
 
 @dataclass(frozen=True)
@@ -58,19 +61,6 @@ class Place:
     def wrong(self, message: str) -> Any:
         """Note one problem; the answer ``None`` stands for the value that could not be built."""
         self.problems.append(": ".join(part for part in (self.file, self.path, message) if part))
-
-
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` or the legal list.
-
-    Examples
-    --------
-    >>> did_you_mean("bandwith", ["bandwidth", "latency"])
-    "; did you mean 'bandwidth'?"
-    """
-    names = sorted(known)
-    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else f"; write one of {', '.join(names)}"
 
 
 def structure(cls: Any, tree: object, place: Place) -> Any:

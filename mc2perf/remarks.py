@@ -1,0 +1,182 @@
+"""What an answer must say beside its numbers: warnings with stable codes, and every assumption made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mc2perf.answer import Remark, Row
+from mc2perf.costs import Costs
+from mc2perf.model import Model
+from mc2perf.operators import DTYPES, OPERATORS
+from mc2perf.scenario import Scenario
+
+HIGH_COMM = 0.30
+"""Above this share of communication the answer says so."""
+
+CODES = {
+    "COMM_HIGH": "communication is a large part of the time",
+    "EXTRAPOLATED": "a fitted curve is used outside its range",
+    "NO_RDMA": "without RDMA fused operators fall back across servers",
+    "CANN_8_0": "CANN 8.0 fuses inside one server only",
+    "COC_EXCLUDES_MC2": "CoC and MC2 cannot be switched on together",
+    "TILE_CNT_IS_CANN_S": "the library chooses the tile count",
+    "TILE_REFUSED": "the tile count asked for breaks a limit",
+    "PEER_WINDOW": "bytes per peer are outside the operator's window",
+    "WEIGHTS_DO_NOT_FIT": "the weights alone exceed the memory",
+    "SLOWER_THAN_SERIAL": "what was asked for loses against serial",
+    "DROPS_TOKENS": "a capacity factor pads or drops tokens",
+}
+"""Stable codes of warnings."""
+
+
+def remarks_of(
+    scenario: Scenario,
+    costs: Costs,
+    rows: tuple[Row, ...],
+    model: Model | None,
+    npus: float,
+    refused_tiles: dict[int, str],
+) -> Iterator[Remark]:
+    """Every warning that applies, most important first."""
+    legal = [row for row in rows if row.legal]
+    best = min(legal, key=lambda row: row.total_time)
+    if best.comm_ratio > HIGH_COMM:
+        yield Remark(
+            "COMM_HIGH",
+            f"communication is {best.comm_ratio:.0%} of the best schedule's time, above {HIGH_COMM:.0%}",
+        )
+    yield from _slower(rows)
+    yield from _software(scenario, rows)
+    yield from _limits(scenario, costs, rows, refused_tiles)
+    yield from _memory(scenario, costs, model)
+    for what in costs.ledger.extrapolated:
+        yield Remark("EXTRAPOLATED", what)
+    if scenario.capacity_factor is not None:
+        yield Remark(
+            "DROPS_TOKENS", f"every expert computes {scenario.capacity_factor:g} x its even share of rows"
+        )
+
+
+def _slower(rows: tuple[Row, ...]) -> Iterator[Remark]:
+    """Name the cause when pieces cost more than they hide."""
+    serial = rows[0]
+    for row in rows[1:]:
+        if not row.legal or row.total_time <= serial.total_time * 1.001:
+            continue
+        extra = row.compute_time - serial.compute_time
+        sent = row.comm_time - serial.comm_time
+        causes = {
+            "weights read again and emptier tiles per piece": extra,
+            "launch and latency of every transfer": sent,
+            "host launches": row.free_time - serial.free_time,
+            "mutual slow-down of the engines": row.compute_stretch,
+        }
+        named = ", ".join(
+            f"{name} +{value * 1e3:.3g} ms"
+            for name, value in sorted(causes.items(), key=lambda c: -c[1])
+            if value > 0
+        )
+        yield Remark(
+            "SLOWER_THAN_SERIAL",
+            f"{row.schedule} in {row.pieces} pieces takes {1 / row.speedup:.2f}x serial: {named}",
+        )
+
+
+def _software(scenario: Scenario, rows: tuple[Row, ...]) -> Iterator[Remark]:
+    by_name = {row.schedule: row for row in rows}
+    mc2, coc = by_name.get("mc2"), by_name.get("coc")
+    if mc2 and "without RDMA" in mc2.reason:
+        yield Remark(
+            "NO_RDMA",
+            "fused operators run serial across servers; check each NPU with: hccn_tool -i eth0 -roce -s",
+        )
+    if mc2 and "CANN 8.0" in mc2.reason:
+        yield Remark("CANN_8_0", "CANN 8.5 fuses across servers over RoCE as well")
+    if mc2 and coc and mc2.legal and coc.legal and not mc2.reason and not coc.reason:
+        yield Remark("COC_EXCLUDES_MC2", "switch on one of coc and mc2; the framework refuses both")
+    if scenario.target in OPERATORS and scenario.tile_cnt and scenario.schedule in ("all", "mc2"):
+        yield Remark(
+            "TILE_CNT_IS_CANN_S",
+            "CANN's operator chooses the tile count itself; it is a knob only in CoC and in kernels of your own",
+        )
+
+
+def _limits(
+    scenario: Scenario, costs: Costs, rows: tuple[Row, ...], refused_tiles: dict[int, str]
+) -> Iterator[Remark]:
+    operator = OPERATORS.get(scenario.target)
+    if scenario.tile_cnt and scenario.tile_cnt > costs.machine.limits.pieces:
+        yield Remark(
+            "TILE_REFUSED",
+            f"{scenario.tile_cnt:g} tiles; {costs.machine.name} takes {costs.machine.limits.pieces:g}",
+        )
+    too_large = {n: why for n, why in refused_tiles.items() if "put" in why or "heap" in why}
+    if too_large:
+        n, why = next(iter(too_large.items()))
+        yield Remark("TILE_REFUSED", f"{len(too_large)} tile counts, first {n}: {why}")
+    if operator and operator.grouped and scenario.m and scenario.k and scenario.n:
+        ranks = scenario.ranks or costs.machine.ranks_per_server
+        width = scenario.k if operator.payload == "input" else scenario.n
+        per_peer = scenario.m * width * DTYPES[scenario.dtype].size / ranks
+        limits = costs.machine.limits
+        costs.ledger.use("limits", limits)
+        if not limits.peer_window_min <= per_peer <= limits.peer_window_max:
+            yield Remark(
+                "PEER_WINDOW",
+                f"{per_peer / 2**20:.3g} MiB per peer; the operator takes "
+                f"{limits.peer_window_min / 2**20:g} to {limits.peer_window_max / 2**20:g} MiB",
+            )
+
+
+def _memory(scenario: Scenario, costs: Costs, model: Model | None) -> Iterator[Remark]:
+    """Weights of one NPU against its memory; activations, gradients and optimizer come on top."""
+    if model is None:
+        return
+    held = weight_bytes(scenario, costs, model)
+    costs.ledger.use("memory.capacity", costs.machine.memory.capacity)
+    if held > costs.machine.memory.capacity:
+        capacity = costs.machine.memory.capacity
+        yield Remark(
+            "WEIGHTS_DO_NOT_FIT",
+            f"weights alone take {held / 1e9:.0f} of {capacity / 1e9:.0f} GB per NPU without pipeline parallelism",
+        )
+
+
+def weight_bytes(scenario: Scenario, costs: Costs, model: Model) -> float:
+    """Weights on one NPU: routed experts cut by ep (or tp), the rest by tp. [B]"""
+    e = model.experts
+    routed = float(e.count * model.matrices * e.payload_width * e.width * model.num_moe_layers) if e else 0.0
+    ep = scenario.ep or (
+        1.0 if scenario.tp > 1 else min(e.count if e else 1.0, costs.machine.ranks_per_server)
+    )
+    cut = ep if ep > 1 else scenario.tp
+    rest = model.parameter_count - routed
+    return (routed / cut + rest / scenario.tp) * DTYPES[scenario.dtype].size
+
+
+def assumptions_of(scenario: Scenario, model: Model | None, costs: Costs) -> tuple[str, ...]:
+    """Everything taken for granted, in words."""
+    load = scenario.imbalance
+    routing = "even routing" if load == 1 else f"the busiest rank carries {load:g} x the mean"
+    weights = (
+        "read from memory once per matmul (cold L2)" if scenario.l2 == "cold" else "in L2 where they fit"
+    )
+    said = [
+        "pieces are equal; a remainder counts as a full share of a piece",
+        f"{routing}; no congestion; no jitter between ranks, so a ring deeper than 2 changes little",
+        f"weights are {weights}",
+    ]
+    if model is not None:
+        said += [
+            "no pipeline parallelism, no recompute, no gradient exchange, no optimizer step",
+            "tensor parallelism with sequence parallelism; routed experts are cut by ep, or by tp if ep is 1",
+        ]
+        if model.experts and model.experts.shared_width:
+            said.append(
+                "shared experts run on a rank's own tokens, beside the first dispatch where overlapped"
+            )
+    if scenario.phase == "train" and model is not None:
+        said.append(
+            "dual_batch overlaps two whole micro-batches of this size, as gradient accumulation has them"
+        )
+    return tuple(said)

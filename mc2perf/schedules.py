@@ -1,0 +1,275 @@
+"""Schedules: how the communication of a part is laid over computation, and what that takes.
+
+Every schedule turns a part into a :class:`Timing`; the number of pieces may be an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mc2perf.equations import pipeline
+from mc2perf.equations.pipeline import Bounds, Overlap
+from mc2perf.machine import Engine
+from mc2perf.units import Num
+from mc2perf.workload.parts import (
+    ExpertPath,
+    Pair,
+    Part,
+    Segment,
+    Segments,
+    all_segments,
+    launch_of,
+    time_of,
+    work_of,
+)
+
+
+class Timing(NamedTuple):
+    """What a schedule takes on the device. [s]
+
+    ``total = busy + exposed`` exactly; ``compute`` and ``comm`` are stand-alone sums; ``memory`` is the
+    part of the computation that memory bounds; ``launches`` counts kernels issued by the host.
+    """
+
+    total: Num
+    compute: Num
+    comm: Num
+    busy: Num
+    exposed: Num
+    memory: Num
+    launches: Num
+
+    def __add__(self, other: object) -> Timing:
+        assert isinstance(other, Timing)
+        return Timing(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def times(self, count: float) -> Timing:
+        """The same, ``count`` times in a row."""
+        return Timing(*(count * value for value in self))
+
+
+NOTHING = Timing(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the engines under a schedule say: slow-down factors, cost of a round; buffers; who runs."""
+
+    comm_slowdown: float
+    compute_slowdown: float
+    round_cost: float
+    buffers: float
+    run: Callable[..., Any]
+
+    @classmethod
+    def of(cls, engines: Sequence[Engine], buffers: float, run: Callable[..., Any]) -> Conditions:
+        """The worst of every engine that a group of ranks uses."""
+        return cls(
+            max(e.comm_under_compute for e in engines),
+            max(e.compute_under_comm for e in engines),
+            max(e.round_cost for e in engines),
+            buffers,
+            run,
+        )
+
+
+def serial(segments: Segments) -> Timing:
+    """One after the other."""
+    compute, comm = time_of(segments, "compute"), time_of(segments, "comm")
+    return Timing(compute + comm, compute, comm, compute, comm, _memory(segments), float(len(segments)))
+
+
+def _memory(segments: Segments) -> Num:
+    return sum((s.cost.memory for s in segments), 0.0)
+
+
+def pair_serial(part: Part) -> Timing:
+    """A part without overlap: the base line of every speed-up."""
+    return serial(all_segments(part))
+
+
+def pair_mc2(pair: Pair, pieces: Num, on: Conditions) -> Timing:
+    """One fused kernel: launched once, n pieces, a round cost for each beyond the first."""
+    once, p = pair.build(1.0, False), pair.build(pieces, False)
+    cut = np.greater(pieces, 1.0)
+    own = pair.build(pieces, pair.local_first and on.buffers > 1)
+    head = np.where(cut, work_of(own.head), 0.0)
+    compute = on.run(
+        f"{pair.name}: compute of a piece", pipeline.piece_time,
+        work=np.where(cut, work_of(own.compute), work_of(p.compute)),
+        overhead=np.where(cut, on.round_cost, 0.0),
+    )  # fmt: skip
+    launches = launch_of(p.compute)
+    bounds = _two_stages(pair.name, pair.order, p.comm.cost.work, compute, pieces, head, on)
+    overlap = _overlapped(bounds, pieces * compute + head, pieces * p.comm.cost.work, on)
+    fixed = serial((*once.prefix, _only_launch(p.comm)))
+    memory = pieces * _memory(p.compute)
+    fused = Timing(
+        overlap.total + launches,
+        pieces * compute + head + launches,
+        pieces * p.comm.cost.work,
+        overlap.busy_compute + launches,
+        overlap.exposed_comm,
+        memory,
+        1.0,
+    )
+    return _exact(fixed._replace(launches=0.0) + fused + serial(once.after))
+
+
+def _two_stages(
+    name: str, order: str, comm: Num, compute: Num, pieces: Num, beside: Num, on: Conditions
+) -> Bounds:
+    """Bounds of n pieces through communication and computation, in either order."""
+    first = order == "comm_first"
+    equation = pipeline.comm_first_bounds if first else pipeline.compute_first_bounds
+    extra = {"head" if first else "tail": beside}
+    bounds: Bounds = on.run(
+        f"{name}: pipeline bounds", equation, comm=comm, compute=compute, pieces=pieces, **extra
+    )
+    return bounds
+
+
+def _only_launch(segment: Segment) -> Segment:
+    return segment._replace(cost=segment.cost._replace(work=0.0, memory=0.0))
+
+
+def _overlapped(bounds: Bounds, compute: Num, comm: Num, on: Conditions) -> Overlap:
+    """Both engines at once, unless one buffer makes everything serial."""
+    if on.buffers <= 1:
+        return Overlap(compute + comm, compute, comm)
+    overlap: Overlap = on.run(
+        "makespan under mutual slow-down", pipeline.stretched,
+        compute_bound=bounds.compute, comm_bound=bounds.comm, compute=compute, comm=comm,
+        comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
+    )  # fmt: skip
+    return overlap
+
+
+def _exact(timing: Timing) -> Timing:
+    """Restore ``total = busy + exposed`` after sums that round."""
+    return timing._replace(total=timing.busy + timing.exposed)
+
+
+def pair_parts(pair: Pair, pieces: Num, on: Conditions) -> Timing:
+    """CoC: the same pipeline of separate kernels, every piece launched by the host."""
+    once, p = pair.build(1.0, False), pair.build(pieces, False)
+    compute, comm = time_of(p.compute, "compute"), p.comm.cost.time
+    bounds = _two_stages(pair.name, pair.order, comm, compute, pieces, 0.0, on)
+    overlap = _overlapped(bounds, pieces * compute, pieces * comm, on)
+    fused = Timing(
+        overlap.total,
+        pieces * compute,
+        pieces * comm,
+        overlap.busy_compute,
+        overlap.exposed_comm,
+        pieces * _memory(p.compute),
+        pieces * (len(p.compute) + 1.0),
+    )
+    return _exact(serial(once.prefix) + fused + serial(once.after))
+
+
+def experts_mc2(path: ExpertPath, on: Conditions) -> Timing:
+    """Two fused halves, one piece per local expert: dispatch + FFN1, then FFN2 + combine."""
+    whole, one = path.build(1.0, False), path.build(float(path.experts_per_rank), True)
+    shared = work_of(whole.beside)
+    first = _half("comm_first", one.comm_in, one.first, path.experts_per_rank, shared, on)
+    second = _half("compute_first", one.comm_out, one.second, path.experts_per_rank, 0.0, on)
+    rest = serial((*whole.before, *whole.middle, *whole.after, *whole.weight_grads))
+    beside = Timing(
+        *(launch_of(whole.beside),) * 2, 0.0, launch_of(whole.beside), 0.0, _memory(whole.beside), 0.0
+    )
+    return _exact(first + second + rest + beside)
+
+
+def _half(order: str, comm: Segment, matmul: Segment, pieces: int, head: Num, on: Conditions) -> Timing:
+    """One fused half of the expert path."""
+    round_cost = on.round_cost if pieces > 1 else 0.0
+    compute = matmul.cost.work + round_cost
+    bounds = _two_stages(matmul.name, order, comm.cost.work, compute, float(pieces), head, on)
+    overlap = _overlapped(bounds, pieces * compute + head, pieces * comm.cost.work, on)
+    launch, send = matmul.cost.launch, comm.cost.launch
+    return Timing(
+        overlap.total + launch + send,
+        pieces * compute + head + launch,
+        pieces * comm.cost.work + send,
+        overlap.busy_compute + launch,
+        overlap.exposed_comm + send,
+        pieces * matmul.cost.memory,
+        1.0,
+    )
+
+
+def experts_micro_batch(path: ExpertPath, pieces: Num, on: Conditions) -> Timing:
+    """Micro-batches through dispatch, experts, combine; both communications share one engine.
+
+    Weight gradients need nothing of the path's order: they are computed once, for the whole batch, after it.
+    """
+    whole, p = path.build(1.0, False), path.build(pieces, False)
+    shared = time_of(whole.beside, "compute")
+    inner = (*p.before, p.first, *p.middle, p.second, *p.after)
+    dispatch = time_of((*p.before, p.comm_in), "comm")
+    combine = p.comm_out.cost.time
+    experts = time_of(inner, "compute") + np.where(np.greater(pieces, 1.0), on.round_cost, 0.0)
+    bounds = _three_stages(dispatch, experts, combine, pieces, on)
+    # shared experts run while the first dispatch travels, unless there is only one piece: that is serial
+    late = np.where(np.greater(pieces, 1.0), np.maximum(shared - dispatch, 0.0), shared)
+    bounds = Bounds(bounds.compute + late, bounds.comm + late)
+    compute, comm = pieces * experts + shared, pieces * (dispatch + combine)
+    overlap = _overlapped(bounds, compute, comm, on)
+    count = len(inner) + 2.0
+    memory = pieces * _memory(inner) + _memory(whole.beside)
+    timing = Timing(
+        overlap.total, compute, comm, overlap.busy_compute, overlap.exposed_comm, memory,
+        pieces * count + len(whole.beside),
+    )  # fmt: skip
+    return _exact(timing + serial(whole.weight_grads))
+
+
+def _three_stages(dispatch: Num, experts: Num, combine: Num, pieces: Num, on: Conditions) -> Bounds:
+    """Closed-form bounds; between two buffers and all pieces in flight, the played makespan."""
+    buffers = on.buffers
+    bounds: Bounds = on.run(
+        "experts: pipeline bounds", pipeline.three_stage_bounds,
+        dispatch=dispatch, experts=experts, combine=combine, pieces=pieces, buffers=buffers,
+    )  # fmt: skip
+    between = (buffers > 2) & np.greater(pieces, buffers)
+    if not np.any(between):
+        return bounds
+    played = pipeline.three_stage_recurrence(dispatch, experts, combine, pieces, buffers)
+    # what the engine waited in the played order; computation waits exactly as long as its bound says
+    comm = np.where(between & (played > bounds.compute), played, np.minimum(bounds.comm, played))
+    return Bounds(bounds.compute, np.where(between, comm, bounds.comm))
+
+
+def dual_batch(parts: Sequence[Part], share: float, on: Conditions) -> Timing:
+    """Two batches half a step apart through the parts of a layer, per one whole batch.
+
+    ``share`` is 1 for two whole micro-batches (training), 2 for the two halves of one batch (prefill).
+    """
+    compute, comm, memory, launches = _alternating([s for part in parts for s in all_segments(part, share)])
+    overlap = pipeline.lockstep(np.array(compute), np.array(comm), on.comm_slowdown, on.compute_slowdown)
+    per_batch = share / 2.0
+    timing = Timing(
+        overlap.total, 2.0 * sum(compute), 2.0 * sum(comm), overlap.busy_compute, overlap.exposed_comm,
+        2.0 * memory, 2.0 * launches,
+    )  # fmt: skip
+    return _exact(timing.times(per_batch))
+
+
+def _alternating(segments: list[Segment]) -> tuple[list[Num], list[Num], Num, float]:
+    """Merge neighbours on the same engine: computations, each with the communication after it."""
+    compute: list[Num] = [0.0]
+    comm: list[Num] = [0.0]
+    last = "compute"
+    for segment in segments:
+        if segment.engine == "compute" and last == "comm":
+            compute.append(0.0)
+            comm.append(0.0)
+        target = compute if segment.engine == "compute" else comm
+        target[-1] = target[-1] + segment.cost.time
+        last = segment.engine
+    return compute, comm, _memory(tuple(segments)), float(len(segments))

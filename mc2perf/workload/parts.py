@@ -1,0 +1,123 @@
+"""What a schedule can lay over each other: plain work, a collective fused with a matmul, the expert path.
+
+A part is built for any number of pieces: ``build(n)`` prices *one* piece when the rows are cut n ways.
+Times may be columns: n is then an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from mc2perf.costs import Cost
+from mc2perf.units import Num
+
+
+class Segment(NamedTuple):
+    """A named piece of work on one of the two engines, with the parallel group whose traffic it is."""
+
+    name: str
+    engine: Literal["compute", "comm"]
+    cost: Cost
+    group: str = ""
+
+
+Segments = tuple[Segment, ...]
+
+
+def time_of(segments: Segments, engine: str) -> Num:
+    """Sum of the times on one engine. [s]"""
+    return sum((s.cost.time for s in segments if s.engine == engine), 0.0)
+
+
+def work_of(segments: Segments) -> Num:
+    """Sum of the times without launches. [s]"""
+    return sum((s.cost.work for s in segments), 0.0)
+
+
+def launch_of(segments: Segments) -> Num:
+    """Sum of the launches. [s]"""
+    return sum((s.cost.launch for s in segments), 0.0)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Work that no schedule pipelines by itself."""
+
+    name: str
+    build: Callable[[Num], Segments]
+
+
+class PairPieces(NamedTuple):
+    """One piece of a pair: what is sent once before, the transfer, the matmul, own rows, what follows."""
+
+    prefix: Segments
+    comm: Segment
+    compute: Segments
+    head: Segments = ()
+    after: Segments = ()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A collective next to a matmul; ``build(n, local_first)`` prices a piece."""
+
+    name: str
+    order: Literal["comm_first", "compute_first"]
+    ranks: float
+    rows: float
+    build: Callable[[Num, bool], PairPieces]
+    local_first: bool = False
+    experts: int = 0
+    piece_bytes: float = 0.0
+
+
+class ExpertPieces(NamedTuple):
+    """One piece of the expert path, in order; ``beside`` needs no communication (shared experts)."""
+
+    before: Segments
+    comm_in: Segment
+    first: Segment
+    middle: Segments
+    second: Segment
+    comm_out: Segment
+    after: Segments
+    weight_grads: Segments = ()
+    beside: Segments = ()
+
+
+@dataclass(frozen=True)
+class ExpertPath:
+    """Gate, dispatch, experts, combine; ``build(n, by_expert)`` prices a piece of tokens or one expert."""
+
+    name: str
+    ranks: float
+    experts_per_rank: int
+    tokens: float
+    build: Callable[[Num, bool], ExpertPieces]
+
+
+Part = Plain | Pair | ExpertPath
+
+
+def all_segments(part: Part, pieces: Num = 1.0) -> Segments:
+    """Everything in a part, in order, for one of ``pieces`` pieces."""
+    if isinstance(part, Plain):
+        return part.build(pieces)
+    if isinstance(part, Pair):
+        p = part.build(pieces, False)
+        ordered = (p.comm, *p.compute) if part.order == "comm_first" else (*p.compute, p.comm)
+        return (*p.prefix, *ordered, *p.after)
+    e = part.build(pieces, False)
+    return (
+        *e.beside,
+        *e.before,
+        e.comm_in,
+        e.first,
+        *e.middle,
+        e.second,
+        e.comm_out,
+        *e.after,
+        *e.weight_grads,
+    )
