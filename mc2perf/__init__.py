@@ -1,1 +1,20 @@
 """Analytical performance model of fused computation and communication (MC2) on Ascend NPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mc2perf.api import estimate
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "estimate"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the Python call when it is used: NumPy is not needed for ``--help``."""
+    if name == "estimate":
+        from mc2perf.api import estimate
+
+        return estimate
+    raise AttributeError(f"module 'mc2perf' has no attribute {name!r}")

@@ -120,6 +120,11 @@ def estimate(
     return answer
 
 
+def with_inputs(answer: Answer, inputs: dict[str, object]) -> Answer:
+    """The answer with inputs that are complete enough to ask again."""
+    return replace(answer, inputs=inputs)
+
+
 def _study(scenario: Scenario, machine: Machine, model: Model | None) -> Study:
     costs = Costs(machine, Ledger(), scenario.engine, scenario.matmul_rule, warm_l2=scenario.l2 == "warm")
     if is_operator(scenario.target):

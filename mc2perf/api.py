@@ -1,0 +1,66 @@
+"""The tool as a Python function: text and files in, an answer out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mc2perf import evaluate
+from mc2perf.answer import Answer
+from mc2perf.readers.models import load_model
+from mc2perf.readers.profiles import load_machine
+from mc2perf.readers.scenarios import read_scenario, scenario_tree
+from mc2perf.scenario import Scenario, is_operator
+
+
+def estimate(
+    target: str,
+    *,
+    profiles: Sequence[str | Path] = (),
+    set: Mapping[str, str] | None = None,
+    explain: bool = False,
+    **given: object,
+) -> Answer:
+    """Estimate one configuration, as ``mc2perf estimate`` does.
+
+    Parameters
+    ----------
+    target : str
+        An operator, a model, a ``config.json`` or a scenario file.
+    profiles : sequence of path
+        Folders with hardware profiles of your own, searched first.
+    set : mapping
+        Overrides of the hardware profile: dotted path to text with unit.
+    explain : bool
+        Write down every equation of the best row.
+    **given : object
+        Fields of :class:`mc2perf.scenario.Scenario`, as values or as text.
+
+    Returns
+    -------
+    Answer
+        Rows, warnings, assumptions, sources.
+
+    Raises
+    ------
+    InputError
+        Every problem of the input, one line each.
+
+    Examples
+    --------
+    >>> answer = estimate("mixtral-8x7b", schedule="serial")
+    >>> answer.best.schedule, answer.best.bound
+    ('serial', 'compute')
+    """
+    scenario, overrides = read_scenario(target, given)
+    return estimate_scenario(scenario, {**overrides, **(set or {})}, [Path(p) for p in profiles], explain)
+
+
+def estimate_scenario(
+    scenario: Scenario, overrides: Mapping[str, str], own: Sequence[Path] = (), explain: bool = False
+) -> Answer:
+    """Estimate a scenario that was read already."""
+    machine = load_machine(scenario.hardware, own, overrides)
+    model = None if is_operator(scenario.target) else load_model(scenario.target)
+    answer = evaluate.estimate(scenario, machine, model, explain)
+    return evaluate.with_inputs(answer, scenario_tree(scenario, overrides))

@@ -1,0 +1,150 @@
+"""Scenarios: text from flags, a YAML file or Python to one typed question, every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mc2perf.operators import TARGETS
+from mc2perf.problems import InputError, did_you_mean
+from mc2perf.readers.models import model_aliases, model_names
+from mc2perf.readers.structure import read_yaml
+from mc2perf.scenario import Input, Scenario, inputs
+from mc2perf.units import Dim, parse
+
+SCENARIO_VERSION = 1
+DISPATCHERS = {"alltoall": "serial", "mc2": "mc2"}
+"""MindSpeed's word for the choice -> the schedule it is."""
+
+_POWERS = {"K": 1024.0, "M": 1024.0**2, "G": 1024.0**3}
+
+
+def read_scenario(target: str, given: Mapping[str, object]) -> tuple[Scenario, dict[str, str]]:
+    """Read a target with its inputs; a scenario file gives what was not given.
+
+    Parameters
+    ----------
+    target : str
+        An operator, a model, a ``config.json``, or a scenario file (YAML with a key ``target``).
+    given : mapping
+        Field name to text or value; ``None`` counts as not given. ``set`` may hold overrides of the
+        profile, ``dispatcher`` the alias of ``schedule``.
+
+    Returns
+    -------
+    tuple of Scenario and dict
+        The question, and the overrides of its profile.
+
+    Raises
+    ------
+    InputError
+        Every problem, one line each.
+
+    Examples
+    --------
+    >>> read_scenario("moe_layer", {"m": "4K"})[0].m
+    4096.0
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    where = ""
+    if target.endswith((".yaml", ".yml")) and Path(target).is_file():
+        tree = read_yaml(Path(target))
+        if "target" in tree:
+            where, chosen = f"{target}: ", {**_from_file(tree), **chosen}
+            target = str(chosen.pop("target"))
+    problems: list[str] = []
+    overrides = _overrides(chosen.pop("set", {}), where, problems)
+    _dispatcher(chosen, problems)
+    values = _values(chosen, where, problems)
+    problems += _unknown_target(target)
+    if problems:
+        raise InputError(problems)
+    return Scenario(target=target, **values), overrides
+
+
+def _from_file(tree: dict[Any, Any]) -> dict[str, Any]:
+    version = tree.pop("scenario_version", SCENARIO_VERSION)
+    if version != SCENARIO_VERSION:
+        raise InputError([f"scenario_version: '{version}' is not known; write {SCENARIO_VERSION}"])
+    return {str(key): value for key, value in tree.items()}
+
+
+def _overrides(tree: object, where: str, problems: list[str]) -> dict[str, str]:
+    if not isinstance(tree, Mapping):
+        problems.append(f"{where}set: expected lines of 'path: value'")
+        return {}
+    return {str(path): str(value) for path, value in tree.items()}
+
+
+def _dispatcher(chosen: dict[str, object], problems: list[str]) -> None:
+    """``dispatcher`` is another word for ``schedule``."""
+    word = chosen.pop("dispatcher", None)
+    if word is None:
+        return
+    if word not in DISPATCHERS:
+        problems.append(f"dispatcher: '{word}' is not known{did_you_mean(word, DISPATCHERS)}")
+    elif "schedule" in chosen and chosen["schedule"] != DISPATCHERS[str(word)]:
+        problems.append("dispatcher: says something else than schedule; give one of both")
+    else:
+        chosen["schedule"] = DISPATCHERS[str(word)]
+
+
+def _values(chosen: Mapping[str, object], where: str, problems: list[str]) -> dict[str, Any]:
+    """Every known field typed; unknown ones noted."""
+    known = {spec.name: how for spec, how in inputs()}
+    values: dict[str, Any] = {}
+    for name, value in chosen.items():
+        if name not in known:
+            problems.append(f"{where}{name}: unknown key{did_you_mean(name, known)}")
+            continue
+        try:
+            values[name] = _typed(value, known[name], name)
+        except ValueError as error:
+            problems.append(f"{where}{name}: {error}")
+    return values
+
+
+def _typed(value: object, how: Input, name: str) -> object:
+    """One field: a choice, a flag, ``auto``, a number with its dimension, or free text."""
+    if how.auto and value == "auto":
+        return None
+    if how.choices:
+        text = str(value)
+        if text not in how.choices:
+            raise ValueError(f"'{value}' is not known{did_you_mean(value, how.choices)}")
+        return text
+    if how.dim is not None:
+        return _number(value, how.dim)
+    if name == "rdma":
+        if not isinstance(value, bool):
+            raise ValueError(f"'{value}' is not true or false")
+        return value
+    return str(value)
+
+
+def _number(value: object, dim: Dim) -> float:
+    """A number; whole ones may end in K, M or G, powers of 1024."""
+    if isinstance(value, str) and dim.whole and value[-1:] in _POWERS:
+        return parse(str(parse(value[:-1], dim) * _POWERS[value[-1]]), dim)
+    return parse(value, dim)
+
+
+def _unknown_target(target: str) -> list[str]:
+    """A target that is no operator, no shipped model and no file."""
+    names = (*TARGETS, *model_names())
+    if target in names or target == "-" or Path(target).exists() or target.lower() in names:
+        return []
+    if "/" in target or target.endswith((".json", ".yaml", ".yml")) or target.lower() in model_aliases():
+        return []
+    return [f"target: '{target}' is no operator, model or file{did_you_mean(target, names)}"]
+
+
+def scenario_tree(scenario: Scenario, overrides: Mapping[str, str]) -> dict[str, object]:
+    """The flat tree that reads back as the same question."""
+    tree: dict[str, object] = {"scenario_version": SCENARIO_VERSION, "target": scenario.target}
+    for spec, how in inputs():
+        value = getattr(scenario, spec.name)
+        if value is not None and value != spec.default:
+            tree[spec.name] = int(value) if how.dim and how.dim.whole else value
+    return tree | ({"set": dict(overrides)} if overrides else {})

@@ -1,0 +1,32 @@
+"""CSV for spreadsheets: RFC 4180, units in headers, plain numbers, text guarded against formulas."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from mc2perf import __version__
+from mc2perf.answer import Answer
+from mc2perf.writers.rows import UNITS, records
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\0")
+
+
+def guarded(value: object) -> object:
+    """Text that a spreadsheet would run as a formula gets a leading quote; numbers keep 9 digits."""
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    text = str(value)
+    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA_STARTS) else value
+
+
+def to_csv(answer: Answer) -> str:
+    """One line per schedule, with target, hardware and version in front."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    header = [f"{name}({unit})" if unit and unit != "1" else name for name, unit in UNITS.items()]
+    writer.writerow(["target", "hardware", "tool_version", *header])
+    front = [answer.inputs["target"], answer.inputs.get("hardware", "atlas_800i_a2"), __version__]
+    for values in records(answer):
+        writer.writerow([guarded(cell) for cell in (*front, *(values.get(name, "") for name in UNITS))])
+    return out.getvalue()

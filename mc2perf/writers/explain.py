@@ -1,0 +1,42 @@
+"""Every equation with its numbers, in order: what a spreadsheet owner checks by hand."""
+
+from __future__ import annotations
+
+import re
+
+from mc2perf.answer import Answer, Step
+
+
+def to_explanation(answer: Answer) -> str:
+    """Numbered steps in SI units."""
+    best = answer.best
+    if best is None or not answer.steps:
+        return "nothing to explain: no schedule is legal\n"
+    head = f"Equations of one pass through {answer.inputs['target']}, {best.schedule}, {best.pieces} pieces (SI units)"
+    lines = [head, ""]
+    for number, step in enumerate(answer.steps, start=1):
+        lines += [f"{number}. {step.label}  [{step.equation}]", *(_lines(step)), ""]
+    lines.append(f"The whole answer: {best.total_time:.9g} s; serial {best.serial_time:.9g} s.")
+    return "\n".join(lines) + "\n"
+
+
+def _lines(step: Step) -> list[str]:
+    value = (
+        ", ".join(f"{v:.9g}" for v in step.value) if isinstance(step.value, tuple) else f"{step.value:.9g}"
+    )
+    if not step.formula:
+        given = ", ".join(f"{name} = {number:.9g}" for name, number in step.numbers.items())
+        return [f"   with {given}", f"   = {value}"]
+    return [f"   {step.formula}", f"   = {substituted(step)}", f"   = {value}"]
+
+
+def substituted(step: Step) -> str:
+    """The formula with every name replaced by its number.
+
+    Examples
+    --------
+    >>> substituted(Step(label="", equation="", formula="a + b / a", numbers={"a": 2.0, "b": 3.0}, value=3.5))
+    '2 + 3 / 2'
+    """
+    names = re.compile(r"\b(" + "|".join(map(re.escape, step.numbers)) + r")\b")
+    return names.sub(lambda found: f"{step.numbers[found[0]]:.9g}", step.formula)

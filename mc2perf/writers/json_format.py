@@ -1,0 +1,39 @@
+"""JSON: SI values under the words of the README, with inputs that can be run again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mc2perf import __version__
+from mc2perf.answer import Answer
+from mc2perf.writers.rows import records
+from mc2perf.writers.verdict import verdict
+
+SCHEMA_VERSION = 1
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """The answer as a tree; ``data/result.schema.json`` describes it."""
+    tree: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "mc2perf", "version": __version__},
+        "inputs": answer.inputs,
+        "resolved": answer.resolved,
+        "verdict": verdict(answer),
+        "results": records(answer),
+        "warnings": [{"code": remark.code, "text": remark.text} for remark in answer.warnings],
+        "assumptions": list(answer.assumptions),
+        "sources": answer.sources,
+        "facts": answer.facts,
+    }
+    if answer.meaning:
+        tree["meaning"] = answer.meaning
+    if answer.steps:
+        tree["steps"] = [vars(step) for step in answer.steps]
+    return tree
+
+
+def to_json(answer: Answer) -> str:
+    """The document as text, finite numbers only."""
+    return json.dumps(document(answer), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,125 @@
+"""The answer for people: verdict, schedules side by side, breakdown of a layer, what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mc2perf.answer import Answer, Row
+from mc2perf.units import show
+from mc2perf.writers.verdict import UNIT, verdict
+
+SHARES = {
+    "attention": ("norms", "attention"),
+    "gate": ("gate", "latent", "counts", "permute", "unpermute"),
+    "dispatch": ("dispatch",),
+    "FFN": ("ffn", "activation", "shared"),
+    "combine": ("combine",),
+}
+"""Groups of a layer's segments, by how their names start."""
+
+
+def to_table(answer: Answer) -> str:
+    """Plain text."""
+    return _render(answer, "simple")
+
+
+def to_markdown(answer: Answer) -> str:
+    """The same with Markdown tables."""
+    return _render(answer, "github")
+
+
+def _render(answer: Answer, style: str) -> str:
+    from tabulate import tabulate  # costs 40 ms; JSON and CSV do without
+
+    def table(rows: list[list[str]], headers: list[str]) -> str:
+        clean = [[cell.replace("|", "\\|") for cell in row] for row in rows] if style == "github" else rows
+        align = ("left", *("right",) * (len(headers) - 2), "left")
+        return tabulate(clean, headers, tablefmt=style, colalign=align, disable_numparse=True)
+
+    blocks = [verdict(answer), _where(answer)]
+    blocks.append(table([_schedule_row(answer, row) for row in answer.rows], _headers(answer)))
+    blocks += [table(rows, headers) for rows, headers in _breakdowns(answer)]
+    blocks.append("\n".join(_rests_on(answer)))
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _where(answer: Answer) -> str:
+    """Target, machine, layout, and what m, n, k mean."""
+    given = answer.inputs
+    hardware = given.get("hardware", "atlas_800i_a2")
+    resolved = ", ".join(f"{name} {_plain(value)}" for name, value in answer.resolved.items())
+    lines = [f"{given['target']} on {hardware}: {resolved}"]
+    lines += [f"{axis} = {meaning}" for axis, meaning in answer.meaning.items()]
+    if "flops_per_byte" in answer.facts:
+        lines.append(
+            f"experts: {answer.facts['flops_per_byte']:.0f} FLOP per byte of dispatch + combine in bf16"
+        )
+    return "\n".join(lines)
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _headers(answer: Answer) -> list[str]:
+    rate = ["tokens/s/NPU"] if answer.rows[0].tokens_per_second else []
+    return ["schedule", "pieces", "time", "comm_ratio", *rate, "speed-up", "note"]
+
+
+def _schedule_row(answer: Answer, row: Row) -> list[str]:
+    rate = bool(answer.rows[0].tokens_per_second)
+    if not row.legal:
+        return [row.schedule, *["-"] * (4 + rate), f"refused: {row.reason}"]
+    speed = f"{row.tokens_per_second:,.0f}".replace(",", " ")
+    cells = [row.schedule, str(row.pieces), show(row.total_time, "s"), f"{row.comm_ratio:.1%}"]
+    return [*cells, *([speed] if rate else []), f"{row.speedup:.2f}x", _note(row)]
+
+
+def _note(row: Row) -> str:
+    """The reason, or the best count's neighbours and the field's default."""
+    if row.reason:
+        return row.reason
+    parts = []
+    if row.flat_region[1] > row.flat_region[0]:
+        parts.append(f"within 2 %: {row.flat_region[0]}..{row.flat_region[1]}")
+    if row.default_pieces:
+        gain = row.serial_time / row.default_time
+        parts.append(f"default {row.default_pieces} (number of experts): {gain:.2f}x")
+    return "; ".join(parts)
+
+
+def _breakdowns(answer: Answer) -> Iterator[tuple[list[list[str]], list[str]]]:
+    """Stand-alone times of a layer's segments, serial; then the curve over the counts."""
+    serial = answer.rows[0]
+    for name, segments in (("forward", serial.segments), ("backward", serial.backward_segments)):
+        if segments and answer.kind == "model":
+            whole = sum(segments.values())
+            rows = [
+                [group, show(time, "s"), f"{time / whole:.1%}", what]
+                for group, time, what in _grouped(segments)
+            ]
+            yield rows, [f"one layer, {name}", "time", "share", "segments"]
+    for row in answer.rows:
+        if row.legal and len(row.curve) > 1 and answer.kind == "operator":
+            cells = [[str(n), show(t, "s"), f"{row.serial_time / t:.2f}x", ""] for n, t in row.curve.items()]
+            yield cells[:12], [f"{row.schedule} {UNIT[row.schedule]}", "time", "speed-up", ""]
+
+
+def _grouped(segments: dict[str, float]) -> Iterator[tuple[str, float, str]]:
+    """Segments summed by group; what belongs to none keeps its name."""
+    left = dict(segments)
+    for group, starts in SHARES.items():
+        members = [name for name in left if name.startswith(starts)]
+        if members:
+            yield group, sum(left.pop(name) for name in members), ", ".join(members)
+    for name, time in left.items():
+        yield name, time, ""
+
+
+def _rests_on(answer: Answer) -> Iterator[str]:
+    """Sources, assumptions, warnings."""
+    total = sum(answer.sources.values())
+    kinds = ", ".join(f"{count} {kind}" for kind, count in answer.sources.items())
+    yield f"rests on {total} parameters: {kinds} ('mc2perf profiles show' gives each with its source)"
+    yield from (f"assumes: {text}" for text in answer.assumptions)
+    yield from (f"warning {remark.code}: {remark.text}" for remark in answer.warnings)
