@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mc2perf.version import VERSION
+
 if TYPE_CHECKING:
     from mc2perf.api import estimate
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["__version__", "estimate"]
 
 

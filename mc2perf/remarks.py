@@ -97,7 +97,7 @@ def _software(scenario: Scenario, rows: tuple[Row, ...]) -> Iterator[Remark]:
     if scenario.target in OPERATORS and scenario.tile_cnt and scenario.schedule in ("all", "mc2"):
         yield Remark(
             "TILE_CNT_IS_CANN_S",
-            "CANN's operator chooses the tile count itself; it is a knob only in CoC and in kernels of your own",
+            "CANN's operator chooses the tile count; it is a knob in CoC and in kernels of your own",
         )
 
 
@@ -136,10 +136,8 @@ def _memory(scenario: Scenario, costs: Costs, model: Model | None) -> Iterator[R
     costs.ledger.use("memory.capacity", costs.machine.memory.capacity)
     if held > costs.machine.memory.capacity:
         capacity = costs.machine.memory.capacity
-        yield Remark(
-            "WEIGHTS_DO_NOT_FIT",
-            f"weights alone take {held / 1e9:.0f} of {capacity / 1e9:.0f} GB per NPU without pipeline parallelism",
-        )
+        size = f"{held / 1e9:.0f} of {capacity / 1e9:.0f} GB"
+        yield Remark("WEIGHTS_DO_NOT_FIT", f"weights alone take {size} per NPU without pipeline parallelism")
 
 
 def weight_bytes(scenario: Scenario, costs: Costs, model: Model) -> float:

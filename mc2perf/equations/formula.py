@@ -14,7 +14,8 @@ def formula(text: str) -> Callable[[Equation], Equation]:
     Parameters
     ----------
     text : str
-        Such as ``"launch + work / rate"``; functions are max, min, ceil, floor, sqrt and log2.
+        Such as ``"launch + work / rate"``; functions are max, min, ceil, floor, sqrt and log2. An equation
+        of several results has one expression for each of the first ones, with `` ; `` between.
 
     Examples
     --------

@@ -7,7 +7,8 @@ by one (:func:`play`), which the tests do.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,20 @@ class Bounds(NamedTuple):
 
     compute: Num
     comm: Num
+
+
+class StageBounds(NamedTuple):
+    """Makespan if the second stage never waits after the fill, and if the first never waits. [s]"""
+
+    second_bound: Num
+    first_bound: Num
+
+
+class Played(NamedTuple):
+    """When every stage of every piece starts and ends, shape (..., pieces, stages). [s]"""
+
+    starts: NDArray[np.floating[Any]]
+    ends: NDArray[np.floating[Any]]
 
 
 class Overlap(NamedTuple):
@@ -58,11 +73,9 @@ def serial_time(first: Num, second: Num, pieces: Num) -> Num:
     return pieces * (first + second)
 
 
-@formula("max(first + pieces * second, pieces * first + second)")
-def two_stage_time(first: Num, second: Num, pieces: Num) -> Num:
-    r"""Makespan of n equal pieces through two stages with at least two buffers.
-
-    .. math:: T = \max(a + n b,\; n a + b)
+@formula("first + pieces * second ; pieces * first + second")
+def two_stage_bounds(first: Num, second: Num, pieces: Num) -> StageBounds:
+    """Bounds of n equal pieces through two stages with at least two buffers.
 
     Parameters
     ----------
@@ -70,6 +83,35 @@ def two_stage_time(first: Num, second: Num, pieces: Num) -> Num:
         Time of one piece in each stage, a and b. [s]
     pieces : number or array
         Number of equal pieces, n >= 1.
+
+    Returns
+    -------
+    StageBounds
+        ``a + n b`` (the second stage is critical) and ``n a + b`` (the first is). [s]
+
+    Examples
+    --------
+    >>> two_stage_bounds(1.0, 2.0, 4.0)
+    StageBounds(second_bound=9.0, first_bound=6.0)
+    """
+    return StageBounds(first + pieces * second, pieces * first + second)
+
+
+@formula(
+    "max(first + pieces * second, pieces * first + second)"
+    " + max(0, 2 - buffers) * (pieces - 1) * min(first, second)"
+)
+def two_stage_time(first: Num, second: Num, pieces: Num, buffers: Num = 2.0) -> Num:
+    r"""Makespan of n equal pieces through two stages with a ring of B buffers.
+
+    .. math:: B = 1:\; n (a + b) \qquad B \ge 2:\; \max(a + n b,\; n a + b)
+
+    Parameters
+    ----------
+    first, second : number or array
+        Time of one piece in each stage, a and b. [s]
+    pieces, buffers : number or array
+        n >= 1 equal pieces; whole B >= 1.
 
     Returns
     -------
@@ -82,33 +124,41 @@ def two_stage_time(first: Num, second: Num, pieces: Num) -> Num:
 
     References
     ----------
-    Johnson, "Optimal two- and three-stage production schedules", 1954 (equal jobs).
+    Johnson, "Optimal two- and three-stage production schedules", 1954 (equal jobs); Hwang et al.,
+    "Tutel", MLSys 2023 (its limit for large n: the longer of computation and communication).
 
     Examples
     --------
-    >>> float(two_stage_time(1.0, 2.0, 4.0))
-    9.0
+    >>> float(two_stage_time(1.0, 2.0, 4.0)), float(two_stage_time(1.0, 2.0, 4.0, 1.0))
+    (9.0, 12.0)
     """
-    return np.maximum(first + pieces * second, pieces * first + second)
+    overlapped = np.maximum(first + pieces * second, pieces * first + second)
+    return np.where(np.less(buffers, 2), serial_time(first, second, pieces), overlapped)
 
 
 @formula("max(first + pieces * second, pieces * first + second, pieces * first + tail_first) + tail_second")
 def two_stage_tail_time(first: Num, second: Num, pieces: Num, tail_first: Num, tail_second: Num) -> Num:
-    """Makespan of n equal pieces and one shorter last piece, two buffers or more.
+    r"""Makespan of n equal pieces and one other last piece, two buffers or more.
+
+    .. math:: T = \max(a + n b,\; n a + b,\; n a + a') + b'
 
     Parameters
     ----------
     first, second : number or array
-        Time of one piece in each stage. [s]
+        Time of one piece in each stage, a and b. [s]
     pieces : number or array
         Number of equal pieces before the tail, n >= 1.
     tail_first, tail_second : number or array
-        Times of the tail, at most those of a piece. [s]
+        Times of the tail, a' and b'. [s]
 
     Returns
     -------
     number or array
         Makespan. [s]
+
+    Notes
+    -----
+    Exact for ``a' <= max(a, b)``, any b'; with a buffer for every piece, for any tail.
 
     Examples
     --------
@@ -131,7 +181,7 @@ def comm_first_bounds(comm: Num, compute: Num, pieces: Num, head: Num) -> Bounds
     comm, compute : number or array
         Time of one piece, a and b. [s]
     pieces : number or array
-        n >= 1, two buffers or more.
+        n >= 1.
     head : number or array
         Computation before the first piece, h; 0 for none. [s]
 
@@ -139,6 +189,11 @@ def comm_first_bounds(comm: Num, compute: Num, pieces: Num, head: Num) -> Bounds
     -------
     Bounds
         ``max(h, a) + n b`` and ``n a + b``. [s]
+
+    Notes
+    -----
+    With a head every piece needs a buffer (all exchanges issued up front), else :func:`full_ring_bound`;
+    without one, two buffers do.
 
     References
     ----------
@@ -161,7 +216,7 @@ def compute_first_bounds(comm: Num, compute: Num, pieces: Num, tail: Num) -> Bou
     comm, compute : number or array
         Time of one piece, a and b. [s]
     pieces : number or array
-        n >= 1, two buffers or more.
+        n >= 1.
     tail : number or array
         Computation after the last piece, h (a shared expert); 0 for none. [s]
 
@@ -169,6 +224,14 @@ def compute_first_bounds(comm: Num, compute: Num, pieces: Num, tail: Num) -> Bou
     -------
     Bounds
         ``n b + max(h, a)`` and ``b + n a``. [s]
+
+    Notes
+    -----
+    The mirror image of :func:`comm_first_bounds`, buffers included.
+
+    References
+    ----------
+    ops-transformer, ``grouped_mat_mul_allto_allv`` kernel: one exchange per expert, shared expert last.
 
     Examples
     --------
@@ -178,68 +241,113 @@ def compute_first_bounds(comm: Num, compute: Num, pieces: Num, tail: Num) -> Bou
     return Bounds(pieces * compute + np.maximum(tail, comm), compute + pieces * comm)
 
 
+@formula("extra + 2 * compute + (pieces - buffers) * comm if buffers < pieces else 0")
+def full_ring_bound(comm: Num, compute: Num, pieces: Num, extra: Num, buffers: Num) -> Num:
+    """Third bound of a pipeline with a head or tail job whose ring is shorter than its pieces.
+
+    Behind a head, piece B + 1 cannot leave before the head and one piece are computed; before a tail job,
+    the last piece cannot be computed before piece n - B has left.
+
+    Parameters
+    ----------
+    comm, compute : number or array
+        Time of one piece, a and b. [s]
+    pieces, buffers : number or array
+        n >= 1 and whole B >= 2.
+    extra : number or array
+        The head or tail job, h. [s]
+
+    Returns
+    -------
+    number or array
+        ``h + 2 b + (n - B) a`` where B < n, else 0. [s]
+
+    Examples
+    --------
+    >>> float(full_ring_bound(2.0, 1.0, 10.0, 10.0, 2.0)), max(comm_first_bounds(2.0, 1.0, 10.0, 10.0))
+    (28.0, 21.0)
+    """
+    held = extra + 2.0 * compute + (pieces - np.minimum(buffers, pieces)) * comm
+    return np.where(np.less(buffers, pieces), held, 0.0)
+
+
 @formula(
-    "dispatch + pieces * experts + combine"
-    " ; pieces * (dispatch + combine) + (experts if pieces == 1 else"
-    " max(0, experts - dispatch) + max(0, experts - combine) if buffers < pieces else"
+    "pieces * (dispatch + experts + combine) if min(buffers, pieces) < 2 else"
+    " dispatch + pieces * experts + combine"
+    " ; pieces * (dispatch + experts + combine) if min(buffers, pieces) < 2 else"
+    " pieces * (dispatch + combine) + (max(0, experts - (buffers - 1) * dispatch)"
+    " + max(0, experts - (buffers - 1) * combine) if buffers < pieces else"
     " max(0, experts - (pieces - 1) * min(dispatch, combine)))"
 )
 def three_stage_bounds(dispatch: Num, experts: Num, combine: Num, pieces: Num, buffers: Num) -> Bounds:
     """Bounds of dispatch, experts, combine with one engine for both communications.
 
     A piece holds a buffer from the start of its dispatch to the end of its combine. The engine serves
-    D1 .. DB C1 D(B+1) C2 ...: it dispatches ahead as far as buffers allow.
+    D1 .. DB C1 D(B+1) C2 ... Cn: it dispatches ahead as far as buffers allow (:func:`ring_order`).
 
     Parameters
     ----------
     dispatch, experts, combine : number or array
         Time of one piece in each stage: d, e, c. [s]
     pieces, buffers : number or array
-        n >= 1 and B >= 2.
+        n >= 1 and whole B >= 1.
 
     Returns
     -------
     Bounds
         Computation never waits: ``d + n e + c``. Communication waits as little as it can: ``n (d + c)``
-        plus ``max(0, e-d) + max(0, e-c)`` for B < n (exact for B = 2), plus
-        ``max(0, e - (n-1) min(d, c))`` for B >= n, which no order can beat. [s]
+        plus ``max(0, e - (B-1) d) + max(0, e - (B-1) c)`` for 2 <= B < n, plus
+        ``max(0, e - (n-1) min(d, c))`` for B >= n. Both ``n (d + e + c)`` for B = 1 or n = 1. [s]
+
+    Notes
+    -----
+    Their maximum is the longest path through that order: leaving the engine's chain at D(i) and coming
+    back at C(j) pays (j-i+1) e for the transfers in between. Where e < d + c only the excursions 1-1 and
+    n-n can pay, else only 1-n; a deeper ring puts more transfers in between, so more buffers never hurt.
 
     References
     ----------
-    The micro-batch pipeline of ops-transformer's MC2; the closed forms are derived here and checked
-    against every order of the engine for small n.
+    Derived here; the tests hold it against the recurrence and against every order of the engine.
 
     Examples
     --------
     >>> three_stage_bounds(1.0, 4.0, 1.0, 4.0, 2.0)
-    Bounds(compute=np.float64(18.0), comm=np.float64(14.0))
+    Bounds(compute=array(18.), comm=array(14.))
     """
-    one = np.equal(pieces, 1)
-    wait_two = np.maximum(0.0, experts - dispatch) + np.maximum(0.0, experts - combine)
-    wait_deep = np.maximum(0.0, experts - (pieces - 1.0) * np.minimum(dispatch, combine))
-    wait = np.where(one, experts, np.where(np.less(buffers, pieces), wait_two, wait_deep))
-    return Bounds(np.add(dispatch + pieces * experts, combine), pieces * (dispatch + combine) + wait)
+    depth = np.minimum(buffers, pieces)
+    at_start = np.maximum(0.0, experts - (depth - 1.0) * dispatch)
+    at_end = np.maximum(0.0, experts - (depth - 1.0) * combine)
+    wait = np.where(np.less(depth, pieces), at_start + at_end, np.maximum(at_start, at_end))
+    alone, serial = np.less(depth, 2), pieces * (dispatch + experts + combine)
+    compute = np.where(alone, serial, dispatch + pieces * experts + combine)
+    return Bounds(compute, np.where(alone, serial, pieces * (dispatch + combine) + wait))
 
 
+@formula(
+    "max(dispatch + pieces * experts + combine, pieces * (dispatch + combine)"
+    " + max(0, experts - (min(buffers, pieces) - 1) * min(dispatch, combine))"
+    " + min(1, max(0, pieces - buffers)) * max(0, experts - (buffers - 1) * max(dispatch, combine)),"
+    " max(0, 2 - buffers) * pieces * (dispatch + experts + combine))"
+)
 def three_stage_time(dispatch: Num, experts: Num, combine: Num, pieces: Num, buffers: Num) -> Num:
     r"""Makespan of dispatch, experts, combine with one communication engine and B buffers.
 
     .. math::
-        B = 1:\; n(d+e+c) \qquad
-        B = 2:\; \max(d+ne+c,\; n(d+c) + (e-d)^+ + (e-c)^+) \qquad
-        B \ge n:\; \max(d+ne+c,\; n(d+c) + (e-(n-1)\min(d,c))^+)
+        B = 1 &:\; n (d+e+c) \\
+        2 \le B < n &:\; \max(d+ne+c,\; n(d+c) + (e-(B-1)d)^+ + (e-(B-1)c)^+) \\
+        B \ge n &:\; \max(d+ne+c,\; n(d+c) + (e-(n-1)\min(d,c))^+)
 
     Parameters
     ----------
     dispatch, experts, combine : number or array
         Time of one piece in each stage: d, e, c. [s]
     pieces, buffers : number or array
-        n >= 1 and B >= 1.
+        n >= 1 and whole B >= 1.
 
     Returns
     -------
     number or array
-        Makespan; between B = 2 and B = n the pieces are played. [s]
+        Makespan, of the order in :func:`three_stage_bounds`; never more with more buffers. [s]
 
     Examples
     --------
@@ -247,18 +355,14 @@ def three_stage_time(dispatch: Num, experts: Num, combine: Num, pieces: Num, buf
     (18.0, 12.0)
     """
     bounds = three_stage_bounds(dispatch, experts, combine, pieces, buffers)
-    closed = np.maximum(bounds.compute, bounds.comm)
-    between = np.greater(buffers, 2) & np.less(buffers, pieces)
-    if np.any(between):
-        played = three_stage_recurrence(dispatch, experts, combine, pieces, buffers)
-        closed = np.where(between, played, closed)
-    return np.where(np.equal(buffers, 1), pieces * (dispatch + experts + combine), closed)
+    return np.maximum(bounds.compute, bounds.comm)
 
 
 def three_stage_recurrence(dispatch: Num, experts: Num, combine: Num, pieces: Num, buffers: Num) -> Num:
     """The same makespan by playing the pieces: the max-plus recurrence over all rows at once.
 
-    The engine keeps ``min(B, n)`` pieces in flight: D1 .. DB, then C1 D(B+1) C2 D(B+2) ...
+    The engine keeps ``min(B, n)`` pieces in flight: D1 .. DB, then C1 D(B+1) C2 D(B+2) ... Checks
+    :func:`three_stage_time`, which is equal and has no loop.
 
     Parameters
     ----------
@@ -360,8 +464,8 @@ def stretched(
     Returns
     -------
     Overlap
-        Makespan (at most W: a schedule that loses is not overlapped), busy computation, exposed
-        communication; their sum is exact by construction. [s]
+        Makespan (at most W: a schedule that loses is not overlapped), busy computation, and exposed
+        communication, exactly the difference of the two. [s]
 
     Notes
     -----
@@ -427,6 +531,82 @@ def lockstep(
     turns = stretched(computing, sending, computing, sending, comm_slowdown, compute_slowdown)
     total, busy = np.sum(turns.total, axis=0), np.sum(turns.busy_compute, axis=0)
     return Overlap(total, busy, total - busy)
+
+
+def ring_order(pieces: int, stages: int, buffers: int) -> list[tuple[int, int]]:
+    """Steps in the order of a ring: start a piece as soon as the piece B before it has left.
+
+    Parameters
+    ----------
+    pieces, stages, buffers : int
+        At least 1, 2 and 1.
+
+    Returns
+    -------
+    list of (piece, stage)
+        The last stage of piece i - B, then all but the last stage of piece i.
+
+    Examples
+    --------
+    >>> [f"{'DEC'[stage]}{piece + 1}" for piece, stage in ring_order(3, 3, 2)]
+    ['D1', 'E1', 'D2', 'E2', 'C1', 'D3', 'E3', 'C2', 'C3']
+    """
+    last, steps = stages - 1, []
+    for piece in range(pieces + buffers):
+        steps += [(piece - buffers, last)] if 0 <= piece - buffers < pieces else []
+        steps += [(piece, stage) for stage in range(last)] if piece < pieces else []
+    return steps
+
+
+def play(
+    durations: NDArray[np.floating[Any]],
+    engine_of_stage: Sequence[Hashable],
+    order: Sequence[tuple[int, int]],
+    buffers: int,
+) -> Played:
+    """Play pieces through stages one by one: the max-plus recurrence behind every closed form.
+
+    A step starts when its engine is free, the piece's stage before has ended and, for a first stage,
+    the piece B before has left its last: ``start = max(...)``, ``end = start + duration``.
+
+    Parameters
+    ----------
+    durations : array, shape (..., pieces, stages)
+        Time of every step; leading axes are configurations. A piece that a configuration lacks is 0
+        at the end. [s]
+    engine_of_stage : sequence
+        The engine of each stage; stages that name the same one share it.
+    order : sequence of (piece, stage)
+        Every step once, after those it waits for (else NaN); each engine serves its steps in it.
+    buffers : int
+        Ring of B: held from the start of a piece's first stage to the end of its last.
+
+    Returns
+    -------
+    Played
+        Starts and ends; the makespan is the largest end. [s]
+
+    References
+    ----------
+    Baccelli, Cohen, Olsder, Quadrat, "Synchronization and Linearity", 1992.
+
+    Examples
+    --------
+    >>> times = np.tile([1.0, 4.0, 1.0], (4, 1))
+    >>> float(play(times, ["comm", "cube", "comm"], ring_order(4, 3, 2), 2).ends.max())
+    18.0
+    """
+    ends, starts = np.full(np.shape(durations), np.nan), np.full(np.shape(durations), np.nan)
+    free: dict[Hashable, Any] = dict.fromkeys(engine_of_stage, np.zeros(ends.shape[:-2]))
+    for piece, stage in order:
+        ready = free[engine_of_stage[stage]]
+        if stage or piece >= buffers:
+            ready = np.maximum(
+                ready, ends[..., piece, stage - 1] if stage else ends[..., piece - buffers, -1]
+            )
+        starts[..., piece, stage] = ready
+        free[engine_of_stage[stage]] = ends[..., piece, stage] = ready + durations[..., piece, stage]
+    return Played(starts, ends)
 
 
 @formula("work + overhead")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
-from mc2perf import __version__
 from mc2perf.answer import Answer
+from mc2perf.version import VERSION
 from mc2perf.writers.rows import UNITS, records
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\0")
@@ -26,7 +26,7 @@ def to_csv(answer: Answer) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     header = [f"{name}({unit})" if unit and unit != "1" else name for name, unit in UNITS.items()]
     writer.writerow(["target", "hardware", "tool_version", *header])
-    front = [answer.inputs["target"], answer.inputs.get("hardware", "atlas_800i_a2"), __version__]
+    front = [answer.inputs["target"], answer.inputs.get("hardware", "atlas_800i_a2"), VERSION]
     for values in records(answer):
         writer.writerow([guarded(cell) for cell in (*front, *(values.get(name, "") for name in UNITS))])
     return out.getvalue()

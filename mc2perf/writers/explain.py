@@ -12,7 +12,8 @@ def to_explanation(answer: Answer) -> str:
     best = answer.best
     if best is None or not answer.steps:
         return "nothing to explain: no schedule is legal\n"
-    head = f"Equations of one pass through {answer.inputs['target']}, {best.schedule}, {best.pieces} pieces (SI units)"
+    how = f"{best.schedule}, {best.pieces} pieces"
+    head = f"Equations of one layer of {answer.inputs['target']}, forward, {how} (SI units)"
     lines = [head, ""]
     for number, step in enumerate(answer.steps, start=1):
         lines += [f"{number}. {step.label}  [{step.equation}]", *(_lines(step)), ""]

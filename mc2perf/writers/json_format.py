@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mc2perf import __version__
 from mc2perf.answer import Answer
+from mc2perf.version import VERSION
 from mc2perf.writers.rows import records
 from mc2perf.writers.verdict import verdict
 
@@ -17,7 +17,7 @@ def document(answer: Answer) -> dict[str, Any]:
     """The answer as a tree; ``data/result.schema.json`` describes it."""
     tree: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "mc2perf", "version": __version__},
+        "tool": {"name": "mc2perf", "version": VERSION},
         "inputs": answer.inputs,
         "resolved": answer.resolved,
         "verdict": verdict(answer),

@@ -26,7 +26,8 @@ def verdict(answer: Answer) -> str:
         return "Refused: " + "; ".join(f"{row.schedule}: {row.reason}" for row in answer.rows)
     refused = [row for row in answer.rows[1:] if not row.legal]
     if len(answer.rows) > 1 and len(refused) == len(answer.rows) - 1:
-        return f"Refused: {refused[0].schedule}: {refused[0].reason}. Serial takes {show(serial.total_time, 's')}."
+        why = f"{refused[0].schedule}: {refused[0].reason}"
+        return f"Refused: {why}. Serial takes {show(serial.total_time, 's')}."
     limits = f"ceiling {serial.ceiling:.2f}x; bound: {best.bound}"
     if len(answer.rows) == 1:
         return f"Serial: {show(serial.total_time, 's')}, communication {serial.comm_ratio:.0%}; {limits}."

@@ -1,0 +1,387 @@
+"""The command line: read, call one function, write. The only place that prints and exits."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from mc2perf.problems import InputError
+from mc2perf.scenario import Input, inputs
+
+if TYPE_CHECKING:
+    from mc2perf.answer import Answer
+
+EXAMPLES = """\
+mc2perf estimate mixtral-8x7b
+    a training step's layers on Atlas 800I A2, every schedule side by side
+mc2perf estimate deepseek-v3 --hardware atlas_800t_a3 --ep 16 --phase prefill
+    another model, machine and phase
+mc2perf estimate all_to_all_matmul -m 8192 -n 4096 -k 7168 --ranks 8 --hardware ascend_950pr
+    one fused operator: the best tile count"""
+
+GROUPS = {
+    "what": "What is estimated",
+    "where": "Where it runs",
+    "how": "How it is scheduled",
+    "output": "Output",
+}
+
+app = typer.Typer(
+    name="mc2perf",
+    help="Predict how fast Ascend NPUs run when communication is fused with computation (MC2).",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+profiles_app = typer.Typer(
+    help="Hardware profiles: list, show, check.", no_args_is_help=True, rich_markup_mode=None
+)
+models_app = typer.Typer(help="Shipped models: list, show.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(profiles_app, name="profiles")
+app.add_typer(models_app, name="models")
+
+
+class GroupedHelp(TyperCommand):
+    """Options under headings: what, where, how, output."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write each option below the heading of its group."""
+        groups: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for param in self.get_params(ctx):
+            shown = param.get_help_record(ctx)
+            if shown:
+                groups[str(getattr(param, "rich_help_panel", None) or GROUPS["output"])].append(shown)
+        for title in [*GROUPS.values(), *(g for g in groups if g not in GROUPS.values())]:
+            if groups[title]:
+                with formatter.section(title):
+                    formatter.write_dl(groups[title])
+
+
+def _with_inputs(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option per field of a scenario; all are text, read together later."""
+    own = inspect.signature(command, eval_str=True).parameters
+    listed = [p for p in own.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    asked = [_option(spec.name, how, spec.default) for spec, how in inputs()]
+    after = [p for p in listed if p.name != "target"]
+    first = [p for p in listed if p.name == "target"]
+    command.__signature__ = inspect.Signature([*first, *asked, *after])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in (*first, *asked, *after)}
+    return command
+
+
+def _option(name: str, how: Input, default: object) -> inspect.Parameter:
+    flag = "--" + name.replace("_", "-")
+    spelled = f"{flag}/--no-{name}" if default is True else flag
+    shown = "auto" if how.auto else f"{default:g}" if isinstance(default, float) else default
+    note = f" [{'|'.join(how.choices)}]" if how.choices else ""
+    given = f" [default: {shown}]" if shown is not None and default is not True else ""
+    kind = bool if default is True else str
+    option = typer.Option(
+        *((how.short,) if how.short else ()),
+        spelled,
+        help=how.help + note + given,
+        rich_help_panel=GROUPS[how.group],
+        show_default=False,
+        metavar=None if default is True else "NUMBER" if how.dim else "WORD",
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Annotated[kind | None, option]
+    )
+
+
+@app.callback(invoke_without_command=False)
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version.", is_eager=True)
+    ] = False,
+) -> None:
+    """Predict how fast Ascend NPUs run when communication is fused with computation (MC2)."""
+    if version:
+        typer.echo(f"mc2perf {VERSION}")
+        raise typer.Exit
+
+
+@app.command(cls=GroupedHelp, epilog="Example: mc2perf estimate mixtral-8x7b --ep 8 --seq-len 4096")
+@_with_inputs
+def estimate(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            help="An operator, a model, a config.json (or -), or a scenario file.", show_default=False
+        ),
+    ] = None,
+    dispatcher: Annotated[
+        str | None, typer.Option(help="alltoall (serial) or mc2, another word for --schedule", metavar="WORD")
+    ] = None,
+    profiles: Annotated[
+        list[Path] | None, typer.Option(help="folder with hardware profiles of your own; may be repeated")
+    ] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH=VALUE",
+            help="override a value of the profile, such as tiers.node.link_rate='25 GB/s'",
+        ),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="print every formula with its numbers")] = False,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORD", help="table, json, csv or markdown [default: by suffix of -o, else table]"
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="FILE", help="write there instead of standard output"),
+    ] = None,
+    save_scenario: Annotated[
+        str | None, typer.Option(metavar="FILE", help="write the question as a scenario file")
+    ] = None,
+    **given: Any,
+) -> None:
+    """Estimate one configuration: a fused operator or the layers of a model."""
+    if target is None:
+        typer.echo(f"estimate needs a target. Three examples:\n\n{EXAMPLES}", err=True)
+        raise typer.Exit(2)
+    from mc2perf.api import estimate_scenario
+    from mc2perf.readers.scenarios import read_scenario, scenario_tree
+    from mc2perf.writers import files
+
+    problems: list[str] = []
+    overrides = dict(_assignments(set or [], problems))
+    form = _format(output, format, problems)
+    try:
+        scenario, from_file = read_scenario(target, {**given, "dispatcher": dispatcher})
+        answer = estimate_scenario(scenario, {**from_file, **overrides}, profiles or (), explain)
+    except InputError as error:
+        problems += error.problems
+    if problems:
+        raise InputError(problems)
+    if save_scenario:
+        files.write(_yaml(scenario_tree(scenario, {**from_file, **overrides})), save_scenario)
+    files.write(_text(answer, form, explain), output)
+    if form in ("json", "csv") and output is None:
+        for remark in answer.warnings:
+            typer.echo(f"warning {remark.code}: {remark.text}", err=True)
+    asked = answer.rows[-1:] if scenario.schedule != "all" else answer.rows
+    if not any(row.legal for row in asked):
+        raise typer.Exit(1)
+
+
+def _assignments(texts: list[str], problems: list[str]) -> Iterator[tuple[str, str]]:
+    """``path=value`` texts."""
+    for text in texts:
+        path, equals, value = text.partition("=")
+        if not equals or not path or not value:
+            problems.append(
+                f"--set: '{text}' is not PATH=VALUE; write for example tiers.node.link_rate='25 GB/s'"
+            )
+        else:
+            yield path.strip(), value.strip()
+
+
+def _format(output: str | None, asked: str | None, problems: list[str]) -> str:
+    from mc2perf.problems import did_you_mean
+    from mc2perf.writers.files import format_of
+
+    if asked and asked not in _FORMATS:
+        problems.append(f"format: '{asked}' is not known{did_you_mean(asked, _FORMATS)}")
+        return "table"
+    try:
+        return format_of(output, asked)
+    except InputError as error:
+        problems += error.problems
+        return "table"
+
+
+def _table(answer: Answer) -> str:
+    from mc2perf.writers.table import to_table
+
+    return to_table(answer)
+
+
+def _markdown(answer: Answer) -> str:
+    from mc2perf.writers.table import to_markdown
+
+    return to_markdown(answer)
+
+
+def _json(answer: Answer) -> str:
+    from mc2perf.writers.json_format import to_json
+
+    return to_json(answer)
+
+
+def _csv(answer: Answer) -> str:
+    from mc2perf.writers.csv_format import to_csv
+
+    return to_csv(answer)
+
+
+_FORMATS: dict[str, Callable[[Answer], str]] = {
+    "table": _table,
+    "json": _json,
+    "csv": _csv,
+    "markdown": _markdown,
+}
+"""Format -> text of an answer."""
+
+
+def _text(answer: Answer, form: str, explain: bool) -> str:
+    text = _FORMATS[form](answer)
+    if explain and form in ("table", "markdown"):
+        from mc2perf.writers.explain import to_explanation
+
+        text += "\n" + to_explanation(answer)
+    return text
+
+
+def _yaml(tree: dict[str, object]) -> str:
+    import yaml
+
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+
+
+@app.command()
+def operators() -> None:
+    """List the fused operators and what their m, n and k mean."""
+    from mc2perf.operators import MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
+
+    meanings = {name: {axis: getattr(op, axis) for axis in "mnk"} for name, op in OPERATORS.items()}
+    for name, meaning in (meanings | {MOE_LAYER: MOE_LAYER_MEANING}).items():
+        op = OPERATORS.get(name)
+        order = (
+            f"{op.collective}, {op.order.replace('_', ' ')}, one piece per {op.pieces}"
+            if op
+            else "whole expert path"
+        )
+        typer.echo(f"{name}  ({order})")
+        for axis, text in meaning.items():
+            typer.echo(f"    {axis}: {text}")
+
+
+@profiles_app.command("list")
+def profiles_list(
+    profiles: Annotated[list[Path] | None, typer.Option(help="folder of your own")] = None,
+) -> None:
+    """List every profile that can be named."""
+    from mc2perf.readers.profiles import load_machine, profile_names
+
+    for name in profile_names(profiles or ()):
+        typer.echo(f"{name:24}{load_machine(name, profiles or ()).title}")
+
+
+@profiles_app.command("show")
+def profiles_show(
+    name: Annotated[str, typer.Argument(help="Profile name.")],
+    resolved: Annotated[
+        bool, typer.Option("--resolved", help="every number after extends and --set, with its source")
+    ] = False,
+    set: Annotated[list[str] | None, typer.Option(metavar="PATH=VALUE", help="override a value")] = None,
+    profiles: Annotated[list[Path] | None, typer.Option(help="folder of your own")] = None,
+) -> None:
+    """Show a profile as written, or resolved to its numbers."""
+    from mc2perf.readers.profiles import find_profile, load_machine
+    from mc2perf.readers.structure import read_text
+
+    problems: list[str] = []
+    overrides = dict(_assignments(set or [], problems))
+    if problems:
+        raise InputError(problems)
+    if not resolved and not overrides:
+        typer.echo(read_text(find_profile(name, profiles or ())), nl=False)
+        return
+    from mc2perf.machine import quantities
+    from mc2perf.units import show
+
+    machine = load_machine(name, profiles or (), overrides)
+    typer.echo(f"{machine.name}: {machine.title}; one rank is one {machine.rank}")
+    for path, quantity in quantities(machine):
+        typer.echo(f"{path} = {show(quantity, quantity.symbol, 9)}  [{quantity.kind}: {quantity.ref}]")
+
+
+@profiles_app.command("check")
+def profiles_check(file: Annotated[Path, typer.Argument(help="Profile file.")]) -> None:
+    """Check a profile file: every problem at once."""
+    from mc2perf.machine import quantities
+    from mc2perf.readers.profiles import load_machine_file
+
+    machine = load_machine_file(file)
+    typer.echo(
+        f"{file}: fine; {machine.title}, {sum(1 for _ in quantities(machine))} numbers, each with a source"
+    )
+
+
+@models_app.command("list")
+def models_list() -> None:
+    """List every shipped model."""
+    from mc2perf.readers.models import load_model, model_names
+
+    for name in model_names():
+        model = load_model(name)
+        e = model.experts
+        experts = (
+            f"{e.count} experts, top {e.top_k}, width {e.width}" if e else f"dense, width {model.dense_width}"
+        )
+        size = model.parameter_count / 1e9
+        typer.echo(
+            f"{name:24}{size:7.0f} B parameters, {model.num_layers} layers, hidden {model.hidden_size}, {experts}"
+        )
+
+
+@models_app.command("show")
+def models_show(name: Annotated[str, typer.Argument(help="Model name or file.")]) -> None:
+    """Show the sizes of a model and what follows from them."""
+    from dataclasses import asdict
+
+    import yaml
+
+    from mc2perf.equations.routing import flops_per_byte
+    from mc2perf.readers.models import load_model
+
+    model = load_model(name)
+    tree = asdict(model)
+    tree["layers"] = list(tree["layers"])
+    tree["parameter_count"] = model.parameter_count
+    if model.experts:
+        e = model.experts
+        tree["flops_per_byte"] = flops_per_byte(
+            float(model.matrices), float(model.hidden_size), float(e.payload_width), float(e.width),
+            float(e.shared_width), float(e.top_k),
+        )  # fmt: skip
+    typer.echo(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), nl=False)
+
+
+USAGE_ERROR: type[Any] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
+"""What typer raises for wrong flags; older versions take it from click, newer ones carry their own."""
+
+
+def main() -> None:
+    """Run the tool; wrong input is one line per problem and exit 2, never a traceback."""
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except InputError as error:
+        typer.echo("\n".join(error.problems), err=True)
+        sys.exit(2)
+    except USAGE_ERROR as error:
+        context = getattr(error, "ctx", None)
+        hint = f" ('{context.command_path} --help' lists what there is)" if context and error.args else ""
+        typer.echo(f"{error.format_message()}{hint}", err=True)
+        sys.exit(2)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,485 @@
+"""Closed forms of pipelines against pieces played one by one, every order of an engine, and a fluid."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import itertools
+import math
+import pkgutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import mc2perf.equations
+from mc2perf.equations import pipeline
+from mc2perf.equations.pipeline import Bounds
+from mc2perf.units import MIB
+
+CLOSE = 1e-12
+times = st.one_of(st.integers(0, 12).map(float), st.floats(0.0, 1e3).map(lambda t: round(t, 3)))
+counts = st.integers(1, 12)
+rings = st.integers(1, 8)
+factors = st.floats(1.0, 4.0)
+quick = settings(max_examples=150, deadline=None)
+
+
+def close(expected: Any) -> Any:
+    return pytest.approx(expected, rel=CLOSE, abs=1e-12)
+
+
+def ring(firsts: list[float], seconds: list[float], buffers: int, head: float = 0.0) -> float:
+    """Two engines and a ring, one piece after the other; the second engine is busy until ``head``."""
+    first_free, second_free = 0.0, head
+    left: list[float] = []
+    for i, (a, b) in enumerate(zip(firsts, seconds, strict=True)):
+        first_free = max(first_free, left[i - buffers] if i >= buffers else 0.0) + a
+        second_free = max(second_free, first_free) + b
+        left.append(second_free)
+    return left[-1]
+
+
+def shared_engine(d: float, e: float, c: float, order: str, buffers: int) -> float:
+    """Dispatch and combine on one engine in the order given as a word of D and C."""
+    engine = cube = 0.0
+    computed: list[float] = []
+    combined: list[float] = []
+    for step in order:
+        if step == "D":
+            waits = len(computed) - buffers
+            engine = max(engine, combined[waits] if waits >= 0 else 0.0) + d
+            cube = max(cube, engine) + e
+            computed.append(cube)
+        else:
+            engine = max(engine, computed[len(combined)]) + c
+            combined.append(engine)
+    return combined[-1]
+
+
+def ahead(pieces: int, buffers: int) -> str:
+    """D1 .. DB C1 D(B+1) C2 ... as a word."""
+    depth = min(pieces, buffers)
+    return "D" * depth + "CD" * (pieces - depth) + "C" * depth
+
+
+@cache
+def orders(pieces: int, buffers: int) -> tuple[str, ...]:
+    """Every order of the engine in which at most ``buffers`` pieces are on their way."""
+
+    def grow(word: str) -> Iterator[str]:
+        sent, done = word.count("D"), word.count("C")
+        if done == pieces:
+            yield word
+        if sent < pieces and sent - done < buffers:
+            yield from grow(word + "D")
+        if done < sent:
+            yield from grow(word + "C")
+
+    return tuple(grow(""))
+
+
+# --- two stages
+
+
+@quick
+@given(times, times, counts, rings)
+def test_two_stages_equal_the_pieces_played(a: float, b: float, n: int, buffers: int) -> None:
+    assert pipeline.two_stage_time(a, b, n, buffers) == close(ring([a] * n, [b] * n, buffers))
+
+
+@quick
+@given(times, times, counts, st.integers(2, 8), times, times)
+def test_a_tail_equals_the_pieces_played(
+    a: float, b: float, n: int, buffers: int, tail_a: float, tail_b: float
+) -> None:
+    tail_a = min(tail_a, max(a, b))
+    played = ring([a] * n + [tail_a], [b] * n + [tail_b], buffers)
+    assert pipeline.two_stage_tail_time(a, b, n, tail_a, tail_b) == close(played)
+
+
+@quick
+@given(times, times, counts, times, times)
+def test_a_tail_of_any_length_with_a_buffer_for_every_piece(
+    a: float, b: float, n: int, tail_a: float, tail_b: float
+) -> None:
+    played = ring([a] * n + [tail_a], [b] * n + [tail_b], n + 1)
+    assert pipeline.two_stage_tail_time(a, b, n, tail_a, tail_b) == close(played)
+
+
+def test_two_stage_bounds_are_named_by_the_critical_stage() -> None:
+    bounds = pipeline.two_stage_bounds(1.0, 10.0, 3.0)
+    assert (bounds.second_bound, bounds.first_bound) == (31.0, 13.0)
+    assert pipeline.two_stage_time(1.0, 10.0, 3.0) == max(bounds)
+
+
+@pytest.mark.parametrize(
+    ("total", "compute", "comm", "ceiling"),
+    [(560.9, 371.8, 189.1, 1.509), (698.9, 375.1, 323.8, 1.863), (866.4, 375.1, 491.3, 1.763)],
+)
+def test_tutel_table_2(total: float, compute: float, comm: float, ceiling: float) -> None:
+    """Tutel, MLSys 2023, table 2: the limit of many pieces is the longer of the two."""
+    serial = pipeline.serial_time(comm, compute, 1.0)
+    assert serial == close(total)
+    many = 1e7
+    limit = float(pipeline.two_stage_time(comm / many, compute / many, many))
+    assert serial / limit == pytest.approx(ceiling, abs=5e-4)
+
+
+# --- a head, a tail job, per-expert pieces
+
+
+@quick
+@given(times, times, counts, times)
+def test_experts_after_their_exchange_as_cann_loops(c: float, g: float, n: int, h: float) -> None:
+    """cann-mc2.md 1.6.3: t = h; for i: C_i = sum of c; t = max(t, C_i) + g."""
+    t = h
+    for i in range(1, n + 1):
+        t = max(t, i * c) + g
+    assert max(pipeline.comm_first_bounds(c, g, n, h)) == close(t)
+
+
+@quick
+@given(times, times, counts, times)
+def test_experts_before_their_exchange_as_cann_loops(c: float, g: float, n: int, h: float) -> None:
+    """cann-mc2.md 1.6.3: e = max(e, G_i) + c; T = max(e, G_last + h)."""
+    e = 0.0
+    for i in range(1, n + 1):
+        e = max(e, i * g) + c
+    assert max(pipeline.compute_first_bounds(c, g, n, h)) == close(max(e, n * g + h))
+
+
+@quick
+@example(2.0, 1.0, 10, 10.0, 2)
+@given(times, times, counts, times, st.integers(2, 8))
+def test_a_head_before_a_short_ring(c: float, g: float, n: int, h: float, buffers: int) -> None:
+    held = pipeline.full_ring_bound(c, g, n, h, buffers)
+    assert max(*pipeline.comm_first_bounds(c, g, n, h), held) == close(ring([c] * n, [g] * n, buffers, h))
+
+
+@quick
+@given(times, times, counts, times, st.integers(2, 8))
+def test_a_tail_job_after_a_short_ring(c: float, g: float, n: int, h: float, buffers: int) -> None:
+    free, left = 0.0, [0.0] * n
+    for i in range(n):
+        free = max(free, left[i - buffers] if i >= buffers else 0.0) + g
+        left[i] = max(left[i - 1] if i else 0.0, free) + c
+    held = pipeline.full_ring_bound(c, g, n, h, buffers)
+    assert max(*pipeline.compute_first_bounds(c, g, n, h), held) == close(max(left[-1], free + h))
+
+
+def test_four_experts_of_deepseek_v3_on_a3() -> None:
+    """cann-mc2.md 5.6: EP 8, 4 experts a rank, pure rates."""
+    c = 24.5 * MIB / 161.2e9
+    g = 2 * 2048 * 7168 * 4096 / (4096 * 2 * 1843.2e6 * 24 * 0.85)
+    assert c * 1e6 == pytest.approx(159.4, abs=0.05)
+    assert g * 1e6 == pytest.approx(390.4, abs=0.05)
+    assert pipeline.serial_time(c, g, 4.0) * 1e6 == pytest.approx(2199.1, abs=0.1)
+    assert pipeline.two_stage_time(c, g, 4.0) * 1e6 == pytest.approx(1721.0, abs=0.1)
+    assert max(pipeline.comm_first_bounds(c, g, 4.0, c)) == close(c + 4.0 * g)
+
+
+# --- three stages
+
+
+@quick
+@given(times, times, times, counts, rings)
+def test_three_stages_equal_the_pieces_played(d: float, e: float, c: float, n: int, buffers: int) -> None:
+    played = close(shared_engine(d, e, c, ahead(n, buffers), buffers))
+    assert pipeline.three_stage_time(d, e, c, n, buffers) == played
+    assert pipeline.three_stage_recurrence(d, e, c, n, buffers) == played
+
+
+@settings(max_examples=60, deadline=None)
+@given(times, times, times, st.integers(1, 5), st.integers(1, 5))
+def test_no_order_of_the_engine_is_faster(d: float, e: float, c: float, n: int, buffers: int) -> None:
+    best = min(shared_engine(d, e, c, order, buffers) for order in orders(n, buffers))
+    assert pipeline.three_stage_time(d, e, c, n, buffers) == close(best)
+
+
+def test_no_order_of_the_engine_is_faster_on_a_grid() -> None:
+    """Whole times hit ties and corners that random ones miss."""
+    for d, e, c in itertools.product(
+        (0.0, 1.0, 2.0, 5.0), (0.0, 1.0, 2.0, 3.0, 4.0, 9.0), (0.0, 1.0, 2.0, 5.0)
+    ):
+        for n, buffers in ((3, 2), (4, 2), (4, 3), (5, 2), (5, 4)):
+            best = min(shared_engine(d, e, c, order, buffers) for order in orders(n, buffers))
+            assert pipeline.three_stage_time(d, e, c, n, buffers) == best
+
+
+@pytest.mark.parametrize(
+    ("n", "buffers", "comm"),
+    [
+        (4, 1, 56.0),
+        (1, 3, 14.0),
+        (4, 2, 16.0 + 7.0 + 9.0),
+        (4, 3, 16.0 + 4.0 + 8.0),
+        (4, 4, 16.0 + 7.0),
+        (4, 9, 23.0),
+    ],
+)
+def test_three_stage_bounds(n: int, buffers: int, comm: float) -> None:
+    """By hand for d = 3, e = 10, c = 1: communication waits as little as it can."""
+    bounds = pipeline.three_stage_bounds(3.0, 10.0, 1.0, n, buffers)
+    assert bounds.comm == comm
+    assert bounds.compute == (44.0 if n > 1 and buffers > 1 else comm)
+
+
+def test_rows_with_pieces_and_buffers_of_their_own() -> None:
+    n, buffers = (x.ravel().astype(float) for x in np.meshgrid(np.arange(1, 10), np.arange(1, 12)))
+    for time in (pipeline.three_stage_time, pipeline.three_stage_recurrence):
+        rows = np.asarray(time(1.0, 1.7, 0.4, n, buffers))
+        for row, pieces, depth in zip(rows, n, buffers, strict=True):
+            assert row == close(shared_engine(1.0, 1.7, 0.4, ahead(int(pieces), int(depth)), int(depth)))
+
+
+@quick
+@given(times, times, times, counts)
+def test_one_piece_and_one_buffer_are_serial_exactly(d: float, e: float, c: float, n: int) -> None:
+    assert pipeline.three_stage_time(d, e, c, n, 1.0) == n * (d + e + c)
+    assert all(pipeline.three_stage_time(d, e, c, 1.0, float(b)) == d + e + c for b in range(1, 5))
+    assert pipeline.two_stage_time(d, e, n, 1.0) == n * (d + e)
+    assert pipeline.two_stage_time(d, e, 1.0, 4.0) == d + e
+    assert pipeline.three_stage_separate_time(d, e, c, 1.0) == d + e + c
+
+
+@quick
+@given(times, times, times, counts)
+def test_separate_engines_equal_the_pieces_played(d: float, e: float, c: float, n: int) -> None:
+    x = y = z = 0.0
+    for _ in range(n):
+        x += d
+        y = max(x, y) + e
+        z = max(y, z) + c
+    assert pipeline.three_stage_separate_time(d, e, c, n) == close(z)
+
+
+# --- laws
+
+
+Time = Callable[..., Any]
+SHARED: list[Time] = [pipeline.three_stage_time, pipeline.three_stage_recurrence]
+
+
+@pytest.mark.parametrize("time", SHARED)
+@quick
+@given(d=times, e=times, c=times, n=counts, buffers=rings, more=times)
+def test_between_the_longer_engine_and_serial_and_monotone(
+    time: Time, d: float, e: float, c: float, n: int, buffers: int, more: float
+) -> None:
+    slack = 1.0 + CLOSE
+    total = float(time(d, e, c, n, buffers))
+    assert max(n * e, n * (d + c)) <= total * slack
+    assert total <= n * (d + e + c) * slack
+    assert time(d, e, c, n, buffers + 1) <= total * slack
+    for longer in ((d + more, e, c), (d, e + more, c), (d, e, c + more)):
+        assert total <= time(*longer, n, buffers) * slack
+
+
+@quick
+@given(times, times, counts, rings, times)
+def test_two_stages_keep_the_same_laws(a: float, b: float, n: int, buffers: int, more: float) -> None:
+    slack = 1.0 + CLOSE
+    total = float(pipeline.two_stage_time(a, b, n, buffers))
+    assert n * max(a, b) <= total * slack <= n * (a + b) * slack * slack
+    assert pipeline.two_stage_time(a, b, n, buffers + 1) <= total * slack
+    assert total <= min(
+        pipeline.two_stage_time(a + more, b, n, buffers), pipeline.two_stage_time(a, b + more, n, buffers)
+    )
+
+
+@quick
+@given(times, times, times, counts, rings, factors, factors, st.integers(-30, 30))
+def test_a_faster_clock_scales_every_time_to_the_bit(
+    d: float, e: float, c: float, n: int, buffers: int, f: float, g: float, power: int
+) -> None:
+    s = 2.0**power
+    for time in SHARED:
+        assert time(s * d, s * e, s * c, n, buffers) == s * time(d, e, c, n, buffers)
+    assert pipeline.two_stage_time(s * d, s * e, n, buffers) == s * pipeline.two_stage_time(d, e, n, buffers)
+    tail = pipeline.two_stage_tail_time
+    assert tail(s * d, s * e, n, s * c, s * c) == s * tail(d, e, n, c, c)
+    separate = pipeline.three_stage_separate_time
+    assert separate(s * d, s * e, s * c, n) == s * separate(d, e, c, n)
+    full = pipeline.full_ring_bound
+    assert full(s * d, s * e, n, s * c, buffers) == s * full(d, e, n, c, buffers)
+    for head in (pipeline.comm_first_bounds, pipeline.compute_first_bounds):
+        bounds, scaled = head(d, e, n, c), head(s * d, s * e, n, s * c)
+        assert scaled == tuple(s * bound for bound in bounds)
+        slow = pipeline.stretched(*bounds, n * e + c, n * d, f, g)
+        assert pipeline.stretched(*scaled, s * (n * e + c), s * n * d, f, g) == tuple(s * x for x in slow)
+
+
+# --- engines that slow each other down
+
+
+def fluid(a: float, b: float, n: int, buffers: int, f: float, g: float) -> tuple[float, float]:
+    """Two stages as fluids: first at 1/f and second at 1/g of its pace while both run."""
+    left_first, left_second = [a] * n, [b] * n
+    now = busy = 0.0
+    i = j = 0
+    while j < n:
+        first = i < n and i - j < buffers
+        second = j < i
+        pace_first, pace_second = (1 / f if second else 1.0), (1 / g if first else 1.0)
+        ends = ([left_first[i] / pace_first] if first else []) + (
+            [left_second[j] / pace_second] if second else []
+        )
+        step = min(ends)
+        now += step
+        busy += step * second
+        if first:
+            left_first[i] -= step * pace_first
+            i += left_first[i] <= 1e-9 * a
+        if second:
+            left_second[j] -= step * pace_second
+            j += left_second[j] <= 1e-9 * b
+    return now, busy
+
+
+@quick
+@given(st.floats(0.1, 10.0), st.floats(0.1, 10.0), counts, rings, st.floats(1.0, 4.0), st.floats(0.0, 1.0))
+def test_stretched_equals_the_fluid(a: float, b: float, n: int, buffers: int, f: float, share: float) -> None:
+    """Exact for equal pieces while overlapping pays: 1/f + 1/g >= 1."""
+    g = 1.0 + share * ((f / (f - 1.0) if f > 1.0 else 4.0) - 1.0)
+    g = min(g, 4.0)
+    total, busy = fluid(a, b, n, buffers, f, g)
+    bounds = Bounds(a + n * b, n * a + b) if buffers > 1 else Bounds(n * (a + b), n * (a + b))
+    slow = pipeline.stretched(*bounds, n * b, n * a, f, g)
+    assert slow.total == pytest.approx(total, rel=1e-8)
+    if total < n * (a + b) * (1.0 - 1e-6):
+        assert slow.busy_compute == pytest.approx(busy, rel=1e-6)
+
+
+@quick
+@given(times, times, counts, rings, factors, factors)
+def test_stretched_adds_up_and_stays_between(
+    comm: float, compute: float, n: int, buffers: int, f: float, g: float
+) -> None:
+    bounds = pipeline.three_stage_bounds(comm, compute, comm, n, buffers)
+    work = n * (compute + 2.0 * comm)
+    slow = pipeline.stretched(*bounds, n * compute, 2.0 * n * comm, f, g)
+    assert slow.total - slow.busy_compute == slow.exposed_comm
+    assert slow.exposed_comm >= 0.0
+    assert slow.busy_compute >= n * compute * (1.0 - CLOSE)
+    assert min(max(bounds), work) * (1.0 - CLOSE) <= slow.total <= work * (1.0 + CLOSE)
+    fast = pipeline.stretched(*bounds, n * compute, 2.0 * n * comm, 1.0, 1.0)
+    assert fast.total == close(min(max(bounds), work))
+    assert fast.busy_compute == close(n * compute)
+
+
+# --- the recurrence itself
+
+
+@quick
+@given(st.lists(st.tuples(times, times), min_size=1, max_size=9), rings)
+def test_play_equals_two_engines(pieces: list[tuple[float, float]], buffers: int) -> None:
+    played = pipeline.play(
+        np.array(pieces), ["comm", "cube"], pipeline.ring_order(len(pieces), 2, buffers), buffers
+    )
+    firsts, seconds = ([piece[k] for piece in pieces] for k in range(2))
+    assert played.ends[-1, -1] == close(ring(firsts, seconds, buffers))
+
+
+@quick
+@given(times, times, times, counts, rings)
+def test_play_equals_a_shared_engine(d: float, e: float, c: float, n: int, buffers: int) -> None:
+    order = pipeline.ring_order(n, 3, buffers)
+    played = pipeline.play(np.tile([d, e, c], (n, 1)), ["comm", "cube", "comm"], order, buffers)
+    assert played.ends.max() == close(float(pipeline.three_stage_time(d, e, c, n, buffers)))
+
+
+def test_play_keeps_engines_and_buffers_to_themselves() -> None:
+    rng = np.random.default_rng(1)
+    durations = rng.uniform(0.1, 2.0, (5, 7, 3))
+    starts, ends = pipeline.play(durations, [0, 1, 0], pipeline.ring_order(7, 3, 3), 3)
+    np.testing.assert_allclose(ends - starts, durations, rtol=1e-12)
+    comm_starts, comm_ends = (x[..., [0, 2]].reshape(5, -1) for x in (starts, ends))
+    by_start = np.argsort(comm_starts, axis=-1)
+    starts_sorted = np.take_along_axis(comm_starts, by_start, -1)
+    assert np.all(starts_sorted[:, 1:] >= np.take_along_axis(comm_ends, by_start, -1)[:, :-1])
+    assert np.all(starts[:, 1:, 1] >= ends[:, :-1, 1])
+    assert np.all(starts[:, 3:, 0] >= ends[:, :-3, 2])
+    assert np.all(starts[..., 1:] >= ends[..., :-1])
+
+
+def test_play_of_many_equals_play_of_each_and_missing_pieces_are_free() -> None:
+    durations = np.random.default_rng(2).uniform(0.1, 2.0, (4, 6, 2))
+    durations[2, 4:] = 0.0
+    order = pipeline.ring_order(6, 2, 2)
+    together = pipeline.play(durations, ["comm", "cube"], order, 2).ends
+    for row in range(4):
+        assert np.array_equal(together[row], pipeline.play(durations[row], ["comm", "cube"], order, 2).ends)
+    short = pipeline.play(durations[2, :4], ["comm", "cube"], pipeline.ring_order(4, 2, 2), 2).ends
+    assert together[2].max() == short.max()
+
+
+def test_a_step_before_what_it_waits_for_is_not_a_number() -> None:
+    wrong = [(0, 1), (0, 0)]
+    assert math.isnan(pipeline.play(np.ones((1, 2)), [0, 1], wrong, 1).ends[0, 1])
+
+
+# --- host and lockstep
+
+
+def test_the_host_may_be_slower() -> None:
+    times_ = pipeline.host_bound_time(np.array([1.0, 3.0]), 4.0, 0.5)
+    assert np.array_equal(times_, [2.0, 3.0])
+
+
+@quick
+@given(st.lists(st.tuples(times, times), min_size=1, max_size=6))
+def test_lockstep_equals_two_batches_in_turn(steps: list[tuple[float, float]]) -> None:
+    total = 0.0
+    for j, (compute, comm) in enumerate(steps):
+        total += max(compute, steps[j - 1][1]) + max(compute, comm)
+    compute, comm = np.array(steps).T
+    cycle = pipeline.lockstep(compute, comm, 1.0, 1.0)
+    assert cycle.total == close(total)
+    assert cycle.busy_compute == close(2.0 * sum(compute))
+
+
+# --- the text of an equation
+
+
+def equations() -> list[Callable[..., Any]]:
+    """Every function with a formula, in all equation files."""
+    names = [m.name for m in pkgutil.iter_modules(mc2perf.equations.__path__, "mc2perf.equations.")]
+    found = [
+        f for name in names for _, f in inspect.getmembers(importlib.import_module(name), inspect.isfunction)
+    ]
+    return list(dict.fromkeys(f for f in found if hasattr(f, "formula")))
+
+
+FUNCTIONS: dict[str, Any] = {
+    "max": max,
+    "min": min,
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "sqrt": math.sqrt,
+    "log2": math.log2,
+}
+
+
+@pytest.mark.parametrize("equation", equations(), ids=lambda f: f.__name__)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_the_text_of_an_equation_says_what_it_computes(
+    equation: Callable[..., Any], data: st.DataObject
+) -> None:
+    names = list(inspect.signature(equation).parameters)
+    values = {name: float(data.draw(st.integers(1, 9), label=name)) for name in names}
+    result = equation(**values)
+    outputs = result if isinstance(result, tuple) else (result,)
+    for text, output in zip(vars(equation)["formula"].split(" ; "), outputs, strict=False):
+        expected = eval(text, {"__builtins__": {}}, FUNCTIONS | values)
+        assert output == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_decorated_equations_are_found() -> None:
+    found = {f.__name__ for f in equations()}
+    assert {"two_stage_time", "three_stage_time", "three_stage_separate_time", "host_bound_time"} <= found
