@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import io
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from typer.core import TyperCommand
 
 from mc2perf.problems import InputError
 from mc2perf.scenario import Input, inputs
+from mc2perf.version import VERSION
 
 if TYPE_CHECKING:
     from mc2perf.answer import Answer
@@ -39,12 +42,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
+    epilog="Example: mc2perf estimate mixtral-8x7b",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 profiles_app = typer.Typer(
-    help="Hardware profiles: list, show, check.", no_args_is_help=True, rich_markup_mode=None
+    help="Hardware profiles: list, show, check.",
+    epilog="Example: mc2perf profiles list",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
-models_app = typer.Typer(help="Shipped models: list, show.", no_args_is_help=True, rich_markup_mode=None)
+models_app = typer.Typer(
+    help="Shipped models: list, show.",
+    epilog="Example: mc2perf models list",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 app.add_typer(profiles_app, name="profiles")
 app.add_typer(models_app, name="models")
 
@@ -97,16 +109,20 @@ def _option(name: str, how: Input, default: object) -> inspect.Parameter:
     )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"mc2perf {VERSION}")
+        raise typer.Exit
+
+
 @app.callback(invoke_without_command=False)
 def top(
     version: Annotated[
-        bool, typer.Option("--version", "-V", help="Print the version.", is_eager=True)
+        bool,
+        typer.Option("--version", "-V", help="Print the version.", is_eager=True, callback=_version),
     ] = False,
 ) -> None:
     """Predict how fast Ascend NPUs run when communication is fused with computation (MC2)."""
-    if version:
-        typer.echo(f"mc2perf {VERSION}")
-        raise typer.Exit
 
 
 @app.command(cls=GroupedHelp, epilog="Example: mc2perf estimate mixtral-8x7b --ep 8 --seq-len 4096")
@@ -115,20 +131,34 @@ def estimate(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="An operator, a model, a config.json (or -), or a scenario file.", show_default=False
+            help="an operator, a model, a config.json (or -), or a scenario file",
+            show_default=False,
+            metavar="TARGET",
+            rich_help_panel=GROUPS["what"],
         ),
     ] = None,
     dispatcher: Annotated[
-        str | None, typer.Option(help="alltoall (serial) or mc2, another word for --schedule", metavar="WORD")
+        str | None,
+        typer.Option(
+            help="alltoall (serial) or mc2, another word for --schedule",
+            metavar="WORD",
+            rich_help_panel=GROUPS["how"],
+        ),
     ] = None,
     profiles: Annotated[
-        list[Path] | None, typer.Option(help="folder with hardware profiles of your own; may be repeated")
+        list[Path] | None,
+        typer.Option(
+            help="folder with hardware profiles of your own; may be repeated",
+            metavar="FOLDER",
+            rich_help_panel=GROUPS["where"],
+        ),
     ] = None,
     set: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATH=VALUE",
             help="override a value of the profile, such as tiers.node.link_rate='25 GB/s'",
+            rich_help_panel=GROUPS["where"],
         ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="print every formula with its numbers")] = False,
@@ -168,7 +198,7 @@ def estimate(
     if save_scenario:
         files.write(_yaml(scenario_tree(scenario, {**from_file, **overrides})), save_scenario)
     files.write(_text(answer, form, explain), output)
-    if form in ("json", "csv") and output is None:
+    if form in ("json", "csv"):
         for remark in answer.warnings:
             typer.echo(f"warning {remark.code}: {remark.text}", err=True)
     asked = answer.rows[-1:] if scenario.schedule != "all" else answer.rows
@@ -250,7 +280,7 @@ def _yaml(tree: dict[str, object]) -> str:
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 
-@app.command()
+@app.command(epilog="Example: mc2perf operators")
 def operators() -> None:
     """List the fused operators and what their m, n and k mean."""
     from mc2perf.operators import MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
@@ -268,25 +298,25 @@ def operators() -> None:
             typer.echo(f"    {axis}: {text}")
 
 
-@profiles_app.command("list")
+@profiles_app.command("list", epilog="Example: mc2perf profiles list --profiles my_machines")
 def profiles_list(
-    profiles: Annotated[list[Path] | None, typer.Option(help="folder of your own")] = None,
+    profiles: Annotated[list[Path] | None, typer.Option(help="folder of your own", metavar="FOLDER")] = None,
 ) -> None:
     """List every profile that can be named."""
     from mc2perf.readers.profiles import load_machine, profile_names
 
-    for name in profile_names(profiles or ()):
-        typer.echo(f"{name:24}{load_machine(name, profiles or ()).title}")
+    own = profiles or ()
+    typer.echo("\n".join(f"{name:24}{load_machine(name, own).title}" for name in profile_names(own)))
 
 
-@profiles_app.command("show")
+@profiles_app.command("show", epilog="Example: mc2perf profiles show atlas_800i_a2 --resolved")
 def profiles_show(
     name: Annotated[str, typer.Argument(help="Profile name.")],
     resolved: Annotated[
         bool, typer.Option("--resolved", help="every number after extends and --set, with its source")
     ] = False,
     set: Annotated[list[str] | None, typer.Option(metavar="PATH=VALUE", help="override a value")] = None,
-    profiles: Annotated[list[Path] | None, typer.Option(help="folder of your own")] = None,
+    profiles: Annotated[list[Path] | None, typer.Option(help="folder of your own", metavar="FOLDER")] = None,
 ) -> None:
     """Show a profile as written, or resolved to its numbers."""
     from mc2perf.readers.profiles import find_profile, load_machine
@@ -308,19 +338,19 @@ def profiles_show(
         typer.echo(f"{path} = {show(quantity, quantity.symbol, 9)}  [{quantity.kind}: {quantity.ref}]")
 
 
-@profiles_app.command("check")
+@profiles_app.command("check", epilog="Example: mc2perf profiles check my_machines/box.yaml")
 def profiles_check(file: Annotated[Path, typer.Argument(help="Profile file.")]) -> None:
     """Check a profile file: every problem at once."""
     from mc2perf.machine import quantities
     from mc2perf.readers.profiles import load_machine_file
 
-    machine = load_machine_file(file)
+    machine = load_machine_file(file, [file.parent])
     typer.echo(
         f"{file}: fine; {machine.title}, {sum(1 for _ in quantities(machine))} numbers, each with a source"
     )
 
 
-@models_app.command("list")
+@models_app.command("list", epilog="Example: mc2perf models list")
 def models_list() -> None:
     """List every shipped model."""
     from mc2perf.readers.models import load_model, model_names
@@ -337,7 +367,7 @@ def models_list() -> None:
         )
 
 
-@models_app.command("show")
+@models_app.command("show", epilog="Example: mc2perf models show mixtral-8x7b")
 def models_show(name: Annotated[str, typer.Argument(help="Model name or file.")]) -> None:
     """Show the sizes of a model and what follows from them."""
     from dataclasses import asdict
@@ -366,21 +396,44 @@ USAGE_ERROR: type[Any] = next(cls for cls in typer.BadParameter.__mro__ if cls._
 
 def main() -> None:
     """Run the tool; wrong input is one line per problem and exit 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
+        sys.stdout.flush()
     except InputError as error:
-        typer.echo("\n".join(error.problems), err=True)
-        sys.exit(2)
+        code = _refused(*error.problems)
     except USAGE_ERROR as error:
-        context = getattr(error, "ctx", None)
-        hint = f" ('{context.command_path} --help' lists what there is)" if context and error.args else ""
-        typer.echo(f"{error.format_message()}{hint}", err=True)
-        sys.exit(2)
+        code = _refused(_usage(error))
     except (typer.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        code = 130
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+        code = 0
+        _drop_output()
+    except OSError as error:
+        code = _refused(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        _drop_output()
+    sys.exit(code)
+
+
+def _refused(*problems: str) -> int:
+    typer.echo("\n".join(problems), err=True)
+    return 2
+
+
+def _usage(error: Any) -> str:
+    """What is wrong with the flags, on one line; the help itself where nothing was given."""
+    context, text = getattr(error, "ctx", None), str(error.format_message())
+    if type(error).__name__ == "NoArgsIsHelpError" or context is None:
+        return text
+    return f"{' '.join(text.split())} ('{context.command_path} --help' lists what there is)"
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere: whoever read it is gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
 
 
 if __name__ == "__main__":

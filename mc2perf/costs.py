@@ -20,12 +20,12 @@ from mc2perf.machine import (
     Curve,
     CurveRule,
     Engine,
+    KneeRule,
     L2StepsRule,
     LinearRule,
     Machine,
     PowerRule,
     Quantity,
-    ReuseRule,
     Tier,
     quantities,
 )
@@ -84,15 +84,6 @@ def _curve(costs: Costs, rule: CurveRule, shape: Shape) -> tuple[Num, Num]:
     return costs.peak(shape.dtype), reached * costs.rounds(shape)
 
 
-def _reuse(costs: Costs, rule: ReuseRule, shape: Shape) -> tuple[Num, Num]:
-    largest = rule.largest.get(shape.dtype, rule.largest["bf16"])
-    reached = costs.ledger.run(
-        f"{shape.label}: utilisation", matmul.reuse_utilisation,
-        rows=shape.rows, n=shape.n, largest=largest, reuse_half=rule.reuse_half,
-    )  # fmt: skip
-    return costs.peak(shape.dtype), reached
-
-
 def _l2_steps(costs: Costs, rule: L2StepsRule, shape: Shape) -> tuple[Num, Num]:
     cube, size = costs.machine.cube, DTYPES[shape.dtype].size
     block = cube.base_block
@@ -121,7 +112,6 @@ def _linear(costs: Costs, rule: LinearRule, shape: Shape) -> tuple[Num, Num]:
 UTILISATION: dict[type, Callable[..., tuple[Num, Num]]] = {
     ConstantRule: _constant,
     CurveRule: _curve,
-    ReuseRule: _reuse,
     L2StepsRule: _l2_steps,
     PowerRule: _power,
     LinearRule: _linear,
@@ -202,21 +192,52 @@ class Costs:
         self.ledger.use(
             f"cube.rules.{self.matmul_rule or self.machine.cube.rule}", _used_part(self.rule, dtype)
         )
-        rate, share = UTILISATION[type(self.rule)](self, self.rule, shape)
         item = DTYPES[dtype]
         item_size = item.size + item.scale_size / item.scale_block if item.scale_block else item.size
-        weights = self._weights_read(groups if touched is None else touched, n, k, item_size)
+        read = self._weights_read(groups if touched is None else touched, n, k, item_size)
         flops = self.ledger.run(f"{label}: FLOPs", matmul.matmul_flops, m=rows, n=n, k=k)
-        moved = self.ledger.run(
-            f"{label}: bytes", matmul.matmul_bytes, m=rows, n=n, k=k, weights=weights,
-            a_size=item_size, b_size=item_size, c_size=max(item.size, 2.0),
+        weights = self.ledger.run(
+            f"{label}: weights", matmul.weight_bytes, weights=read, n=n, k=k, item_size=item_size
+        )
+        others = self.ledger.run(
+            f"{label}: rows in and out", matmul.activation_bytes,
+            m=rows, n=n, k=k, in_size=item_size, out_size=max(item.size, 2.0),
         )  # fmt: skip
-        work = self.ledger.run(
-            f"{label}: time", matmul.roofline_time,
-            flops=flops, moved=moved, peak=rate, utilisation=share, memory_rate=self.memory_rate,
-        )  # fmt: skip
+        price = self._under_knee if isinstance(self.rule, KneeRule) else self._under_roofs
+        work, memory = price(shape, flops, weights, others)
         launch = self.rule.launch[dtype] if isinstance(self.rule, LinearRule) else self.rule.launch
-        return Cost(work, launch, np.where(moved / self.memory_rate >= work, work, 0.0))
+        return Cost(work, launch, np.where(memory, work, 0.0))
+
+    def _under_roofs(self, shape: Shape, flops: Num, weights: Num, others: Num) -> tuple[Num, Num]:
+        """The longer of computing at a utilisation and moving; whether memory decides."""
+        rate, share = UTILISATION[type(self.rule)](self, self.rule, shape)
+        work = self.ledger.run(
+            f"{shape.label}: time", matmul.roofline_time, flops=flops, moved=weights + others,
+            peak=rate, utilisation=share, memory_rate=self.memory_rate,
+        )  # fmt: skip
+        return work, (weights + others) / self.memory_rate >= work
+
+    def _under_knee(self, shape: Shape, flops: Num, weights: Num, others: Num) -> tuple[Num, Num]:
+        """Two roofs with a rounded corner; whether memory decides."""
+        rule = self.rule
+        assert isinstance(rule, KneeRule)
+        machine, run = self.machine, self.ledger.run
+        self.ledger.use("memory.bandwidth", machine.memory.bandwidth)
+        self.ledger.use("memory.l2", machine.memory.l2)
+        share = rule.utilisation.get(shape.dtype, rule.utilisation["bf16"])
+        compute = run(
+            f"{shape.label}: computing", matmul.roofline_time,
+            flops=flops, moved=0.0, peak=self.peak(shape.dtype), utilisation=share, memory_rate=1.0,
+        )  # fmt: skip
+        memory = run(
+            f"{shape.label}: streaming", matmul.streaming_time,
+            weight_bytes=weights, other_bytes=others, rows=shape.rows, n=shape.n,
+            memory_rate=machine.memory.bandwidth * rule.memory_efficiency, reread=rule.reread,
+            block_rows=rule.block_rows, narrow_columns=rule.narrow_columns,
+            resident=rule.resident * machine.memory.l2,
+        )  # fmt: skip
+        work = run(f"{shape.label}: time", matmul.knee_time, compute=compute, memory=memory, knee=rule.knee)
+        return work, memory >= compute
 
     def _weights_read(self, touched: Num, n: Num, k: Num, item_size: float) -> Num:
         """Weight matrices that come from memory: none if L2 is warm and holds them."""

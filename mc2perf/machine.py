@@ -126,16 +126,24 @@ class CurveRule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReuseRule:
-    """Utilisation by operand reuse, ``largest h / (h + reuse_half)`` with h = mn/(m+n)."""
+class KneeRule:
+    """Two roofs with a rounded corner; weights re-read, narrow or small ones stream at other rates.
 
-    form: Literal["reuse"]
-    largest: dict[str, Ratio]
-    reuse_half: Number
+    ``resident`` is the share of L2 well below which weights arrive faster than from memory.
+    """
+
+    form: Literal["knee"]
+    utilisation: dict[str, Ratio]
+    memory_efficiency: Ratio
+    knee: Factor
+    reread: Ratio
+    block_rows: Number
+    narrow_columns: Number
+    resident: Ratio
     launch: Seconds
 
 
-MatmulRule = ConstantRule | L2StepsRule | PowerRule | LinearRule | CurveRule | ReuseRule
+MatmulRule = ConstantRule | L2StepsRule | PowerRule | LinearRule | CurveRule | KneeRule
 
 
 @dataclass(frozen=True, kw_only=True)

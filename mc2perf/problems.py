@@ -6,12 +6,25 @@ import difflib
 from collections.abc import Iterable
 
 
+LONGEST = 4000
+"""Longest line that a problem may take [characters]."""
+MOST_NAMES = 60
+"""Most names that a legal list shows."""
+
+
 class InputError(ValueError):
     """Wrong input: one line per problem, each ``file: dotted.path: what is wrong; what to write``."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = list(dict.fromkeys(problems))
+        self.problems = list(dict.fromkeys(map(_one_line, problems)))
         super().__init__("\n".join(self.problems))
+
+
+def _one_line(problem: str) -> str:
+    """Quoted input may hold line ends, escape codes, or megabytes."""
+    if len(problem) > LONGEST:
+        problem = f"{problem[: LONGEST // 2]} ... {problem[-LONGEST // 2 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in problem)
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
@@ -24,4 +37,5 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else f"; write one of {', '.join(names)}"
+    more = ", ..." if len(names) > MOST_NAMES else ""
+    return f"; did you mean '{close[0]}'?" if close else f"; write one of {', '.join(names[:MOST_NAMES])}{more}"

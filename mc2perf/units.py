@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class Dim:
     may_be_zero: bool = False
     whole: bool = False
     signed: bool = False
+    example: str = ""
 
 
 TIME = Dim("s", "a time", 1, at_most=1e6, may_be_zero=True)
@@ -43,10 +45,11 @@ RATE = Dim("B/s", "a bandwidth", -1, at_most=1e18)
 COMPUTE = Dim("FLOP/s", "a compute rate", -1, at_most=1e21)
 SLOPE = Dim("s/B", "a time per size", 1, at_most=1.0, may_be_zero=True)
 CURVATURE = Dim("s/B^2", "a time per size squared", 1, at_most=1.0, signed=True)
-RATIO = Dim("1", "a ratio in (0, 1]", at_most=1.0)
-FACTOR = Dim("1", "a factor of at least 1", at_least=1.0, at_most=1e6)
-NUMBER = Dim("1", "a positive number", at_most=1e18)
-COUNT = Dim("1", "a whole number of at least 1", at_least=1.0, at_most=1e12, whole=True)
+RATIO = Dim("1", "a ratio in (0, 1]", at_most=1.0, example="0.8")
+FACTOR = Dim("1", "a factor of at least 1", at_least=1.0, at_most=1e6, example="1.5")
+NUMBER = Dim("1", "a positive number", at_most=1e18, example="1.5")
+COUNT = Dim("1", "a whole number of at least 1", at_least=1.0, at_most=1e12, whole=True, example="8")
+WIDTH = Dim("1", "a whole number of at least 0", at_most=1e12, may_be_zero=True, whole=True, example="2048")
 
 Seconds = Annotated[float, TIME]
 Bytes = Annotated[float, SIZE]
@@ -93,8 +96,13 @@ _HINTS = {
     "m": "write MB, MB/s or ms",
     "t": "write TB/s or TFLOP/s",
     "k": "write KiB or kB",
-    "%": "write a ratio between 0 and 1, such as 0.8",
 }
+_BARE = {
+    RATIO: "write a ratio between 0 and 1, such as 0.8",
+    FACTOR: "write a factor such as 1.5",
+}
+"""What to write instead of a number with a unit or a per cent sign, where no unit exists."""
+
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?inf|nan)(?![\d.])(.*)", re.IGNORECASE)
 _EXAMPLES = {
     "s": "1.5 us",
@@ -103,7 +111,6 @@ _EXAMPLES = {
     "FLOP/s": "353.9 TFLOP/s",
     "s/B": "13.58 us/MiB",
     "s/B^2": "-0.97 us/MiB^2",
-    "1": "0.85",
 }
 
 
@@ -139,7 +146,8 @@ def parse(value: object, dim: Dim) -> float:
     number, unit = _split(value, text, dim)
     if dim.symbol == "1":
         if unit:
-            raise ValueError(f"'{text}' is not {dim.what}; {_HINTS.get(unit.lower(), 'write a bare number')}")
+            bare = _BARE.get(dim, f"write a bare number such as {dim.example}")
+            raise ValueError(f"'{text}' is not {dim.what}; {bare}")
         scale = 1.0
     else:
         scale = _unit_scale(text, unit, dim)
@@ -149,9 +157,13 @@ def parse(value: object, dim: Dim) -> float:
 def _split(value: object, text: str, dim: Dim) -> tuple[float, str]:
     """Cut ``"28 GB/s"`` into 28.0 and ``"GB/s"``."""
     found = _NUMBER.fullmatch(text)
-    if isinstance(value, bool) or not isinstance(value, int | float | str) or not found:
-        raise ValueError(f"{value!r} is not {dim.what}; write for example {_EXAMPLES[dim.symbol]}")
+    if isinstance(value, bool) or not isinstance(value, Real | str) or not found:
+        raise ValueError(f"{value!r} is not {dim.what}; write for example {_example(dim)}")
     return float(found[1]), found[2].strip()
+
+
+def _example(dim: Dim) -> str:
+    return dim.example or _EXAMPLES[dim.symbol]
 
 
 def _unit_scale(text: str, unit: str, dim: Dim) -> float:
@@ -160,10 +172,10 @@ def _unit_scale(text: str, unit: str, dim: Dim) -> float:
     if scale is not None:
         return scale
     if not unit:
-        raise ValueError(f"'{text}' has no unit; write for example {_EXAMPLES[dim.symbol]}")
+        raise ValueError(f"'{text}' has no unit; write for example {_example(dim)}")
     if unit in _OWNER:
         raise ValueError(f"'{text}' is in {_OWNER[unit]}, expected {dim.symbol}")
-    hint = _HINTS.get(unit.lower(), f"write for example {_EXAMPLES[dim.symbol]}")
+    hint = _HINTS.get(unit.lower(), f"write for example {_example(dim)}")
     raise ValueError(f"'{text}': unit '{unit}' is unknown or ambiguous; {hint}")
 
 

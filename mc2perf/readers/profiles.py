@@ -16,7 +16,7 @@ from mc2perf.readers.structure import InputError, Place, did_you_mean, parse_yam
 SEARCH_PATH = "MC2PERF_PROFILES"
 """Environment variable: folders with profiles of your own, searched before the shipped ones."""
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}")
 
 
 def shipped_folder() -> Path:
@@ -28,12 +28,24 @@ def shipped_folder() -> Path:
 def search_path(own: Sequence[Path] = ()) -> list[Path]:
     """Folders in the order they are searched: given ones, ``MC2PERF_PROFILES``, the shipped ones."""
     listed = [Path(part) for part in os.environ.get(SEARCH_PATH, "").split(os.pathsep) if part]
+    missing = [("--profiles", folder) for folder in own if not _is_folder(folder)]
+    missing += [(SEARCH_PATH, folder) for folder in listed if not _is_folder(folder)]
+    if missing:
+        raise InputError(f"{where}: '{folder}' is no folder" for where, folder in missing)
     return [*own, *listed, shipped_folder()]
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def profile_names(own: Sequence[Path] = ()) -> list[str]:
     """Every profile that can be named, sorted."""
-    return sorted({file.stem for folder in search_path(own) for file in folder.glob("*.yaml")})
+    stems = {file.stem for folder in search_path(own) for file in folder.glob("*.yaml")}
+    return sorted(name for name in stems if _NAME.fullmatch(name))
 
 
 def find_profile(name: str, own: Sequence[Path] = ()) -> Path:
@@ -97,9 +109,15 @@ def _extended(path: Path, own: Sequence[Path], seen: tuple[str, ...]) -> dict[An
     base = tree.pop("extends", None)
     if base is None:
         return tree
-    if base in seen or not isinstance(base, str):
+    if not isinstance(base, str):
+        raise InputError([f"{path.name}: extends: '{base}' is not the name of a profile"])
+    if base in seen:
         raise InputError([f"{path.name}: extends: '{base}' leads back to itself; name another profile"])
-    return _merged(_extended(find_profile(base, own), own, (*seen, base)), tree)
+    try:
+        file = find_profile(base, own)
+    except InputError as error:
+        raise InputError(f"{path.name}: extends: {problem}" for problem in error.problems) from None
+    return _merged(_extended(file, own, (*seen, base)), tree)
 
 
 def _merged(base: Mapping[Any, Any], change: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -129,11 +147,15 @@ def _override(tree: dict[Any, Any], dotted: str, text: str, problems: list[str])
 
 
 def _key(node: dict[Any, Any], key: str) -> Any:
-    return int(key) if key.isdigit() and int(key) in node else key
+    return int(key) if _is_index(key) and int(key) in node else key
+
+
+def _is_index(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) < 10
 
 
 def _step(node: Any, key: str) -> Any:
-    if isinstance(node, list) and key.isdigit() and int(key) < len(node):
+    if isinstance(node, list) and _is_index(key) and int(key) < len(node):
         return node[int(key)]
     return node.get(_key(node, key)) if isinstance(node, dict) else None
 

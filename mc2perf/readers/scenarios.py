@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from mc2perf.problems import InputError, did_you_mean
 from mc2perf.readers.models import model_aliases, model_names
 from mc2perf.readers.structure import read_yaml
 from mc2perf.scenario import Input, Scenario, inputs
-from mc2perf.units import Dim, parse
+from mc2perf.units import NUMBER, WIDTH, Dim, parse
 
 SCENARIO_VERSION = 1
 DISPATCHERS = {"alltoall": "serial", "mc2": "mc2"}
@@ -47,65 +48,81 @@ def read_scenario(target: str, given: Mapping[str, object]) -> tuple[Scenario, d
     4096.0
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    where = ""
-    if target.endswith((".yaml", ".yml")) and Path(target).is_file():
+    where: dict[str, str] = {}
+    if target.endswith((".yaml", ".yml")) and _on_disk(target):
         tree = read_yaml(Path(target))
         if "target" in tree:
-            where, chosen = f"{target}: ", {**_from_file(tree), **chosen}
+            asked = {str(key): value for key, value in tree.items() if value is not None or key == "target"}
+            where = {key: f"{target}: " for key in asked.keys() - chosen.keys()}
+            chosen = {**asked, **chosen}
             target = str(chosen.pop("target"))
     problems: list[str] = []
-    overrides = _overrides(chosen.pop("set", {}), where, problems)
-    _dispatcher(chosen, problems)
+    _version(chosen, where, problems)
+    overrides = _overrides(chosen.pop("set", {}), where.get("set", ""), problems)
+    _dispatcher(chosen, where, problems)
     values = _values(chosen, where, problems)
-    problems += _unknown_target(target)
+    problems += [f"{where.get('target', '')}{problem}" for problem in _unknown_target(target)]
     if problems:
         raise InputError(problems)
     return Scenario(target=target, **values), overrides
 
 
-def _from_file(tree: dict[Any, Any]) -> dict[str, Any]:
-    version = tree.pop("scenario_version", SCENARIO_VERSION)
-    if version != SCENARIO_VERSION:
-        raise InputError([f"scenario_version: '{version}' is not known; write {SCENARIO_VERSION}"])
-    return {str(key): value for key, value in tree.items()}
+def _on_disk(path: str) -> bool:
+    """Whether there is something of this name; a name that no file can have is none."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _version(chosen: dict[str, object], where: Mapping[str, str], problems: list[str]) -> None:
+    version = chosen.pop("scenario_version", SCENARIO_VERSION)
+    if version != SCENARIO_VERSION or isinstance(version, bool):
+        at = where.get("scenario_version", "")
+        problems.append(f"{at}scenario_version: '{version}' is not known; write {SCENARIO_VERSION}")
 
 
 def _overrides(tree: object, where: str, problems: list[str]) -> dict[str, str]:
     if not isinstance(tree, Mapping):
         problems.append(f"{where}set: expected lines of 'path: value'")
         return {}
-    return {str(path): str(value) for path, value in tree.items()}
+    return {
+        str(path): str(value).lower() if isinstance(value, bool) else str(value)
+        for path, value in tree.items()
+    }
 
 
-def _dispatcher(chosen: dict[str, object], problems: list[str]) -> None:
+def _dispatcher(chosen: dict[str, object], where: Mapping[str, str], problems: list[str]) -> None:
     """``dispatcher`` is another word for ``schedule``."""
-    word = chosen.pop("dispatcher", None)
-    if word is None:
+    if "dispatcher" not in chosen:
         return
+    word, at = str(chosen.pop("dispatcher")), where.get("dispatcher", "")
     if word not in DISPATCHERS:
-        problems.append(f"dispatcher: '{word}' is not known{did_you_mean(word, DISPATCHERS)}")
-    elif "schedule" in chosen and chosen["schedule"] != DISPATCHERS[str(word)]:
-        problems.append("dispatcher: says something else than schedule; give one of both")
+        problems.append(f"{at}dispatcher: '{word}' is not known{did_you_mean(word, DISPATCHERS)}")
+    elif "schedule" in chosen and chosen["schedule"] != DISPATCHERS[word]:
+        problems.append(f"{at}dispatcher: says something else than schedule; give one of both")
     else:
-        chosen["schedule"] = DISPATCHERS[str(word)]
+        chosen["schedule"] = DISPATCHERS[word]
 
 
-def _values(chosen: Mapping[str, object], where: str, problems: list[str]) -> dict[str, Any]:
+def _values(chosen: Mapping[str, object], where: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
     """Every known field typed; unknown ones noted."""
-    known = {spec.name: how for spec, how in inputs()}
+    known = {spec.name: (spec, how) for spec, how in inputs()}
     values: dict[str, Any] = {}
     for name, value in chosen.items():
+        at = where.get(name, "")
         if name not in known:
-            problems.append(f"{where}{name}: unknown key{did_you_mean(name, known)}")
+            problems.append(f"{at}{name}: unknown key{did_you_mean(name, known)}")
             continue
+        spec, how = known[name]
         try:
-            values[name] = _typed(value, known[name], name)
+            values[name] = _typed(value, how, spec.default)
         except ValueError as error:
-            problems.append(f"{where}{name}: {error}")
+            problems.append(f"{at}{name}: {error}")
     return values
 
 
-def _typed(value: object, how: Input, name: str) -> object:
+def _typed(value: object, how: Input, default: object) -> object:
     """One field: a choice, a flag, ``auto``, a number with its dimension, or free text."""
     if how.auto and value == "auto":
         return None
@@ -114,9 +131,9 @@ def _typed(value: object, how: Input, name: str) -> object:
         if text not in how.choices:
             raise ValueError(f"'{value}' is not known{did_you_mean(value, how.choices)}")
         return text
-    if how.dim is not None:
-        return _number(value, how.dim)
-    if name == "rdma":
+    if how.dim is not None or isinstance(default, float):
+        return _number(value, how.dim or WIDTH)
+    if isinstance(default, bool):
         if not isinstance(value, bool):
             raise ValueError(f"'{value}' is not true or false")
         return value
@@ -126,14 +143,15 @@ def _typed(value: object, how: Input, name: str) -> object:
 def _number(value: object, dim: Dim) -> float:
     """A number; whole ones may end in K, M or G, powers of 1024."""
     if isinstance(value, str) and dim.whole and value[-1:] in _POWERS:
-        return parse(str(parse(value[:-1], dim) * _POWERS[value[-1]]), dim)
+        with suppress(ValueError):
+            value = str(parse(value[:-1], NUMBER) * _POWERS[value[-1]])
     return parse(value, dim)
 
 
 def _unknown_target(target: str) -> list[str]:
     """A target that is no operator, no shipped model and no file."""
     names = (*TARGETS, *model_names())
-    if target in names or target == "-" or Path(target).exists() or target.lower() in names:
+    if target in names or target == "-" or _on_disk(target) or target.lower() in names:
         return []
     if "/" in target or target.endswith((".json", ".yaml", ".yml")) or target.lower() in model_aliases():
         return []

@@ -244,6 +244,10 @@ def decode(raw: bytes, name: str) -> str:
     return text
 
 
+_UNREADABLE = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
+"""What PyYAML raises for text it cannot read, and for a tag that does not fit its value (``!!int x``)."""
+
+
 def parse_yaml(text: str, name: str) -> dict[Any, Any]:
     """YAML text to a mapping; syntax errors, duplicate keys and aliases are one line with the place."""
     try:
@@ -256,8 +260,9 @@ def parse_yaml(text: str, name: str) -> dict[Any, Any]:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise InputError([f"{name}: {where}{error.problem}"]) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError([f"{name}: is not YAML ({str(error).splitlines()[0]})"]) from None
+    except _UNREADABLE as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError([f"{name}: is not YAML ({said})"]) from None
     if not isinstance(tree, dict):
         raise InputError([f"{name}: expected 'key: value' lines, found {type(tree).__name__}"])
     return tree

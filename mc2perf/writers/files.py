@@ -36,12 +36,15 @@ def write(text: str, path: str | None) -> None:
     if path in (None, "-"):
         sys.stdout.write(text)
         return
-    target = Path(str(path))
     try:
+        target = Path(str(path)).resolve()
+        if target.exists() and not target.is_file():
+            _into(target, text)  # a pipe or a device cannot be replaced
+            return
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(
-                handle, "w", encoding="utf-8-sig" if target.suffix == ".csv" else "utf-8", newline=""
+                handle, "w", encoding=_encoding(path), errors="backslashreplace", newline=""
             ) as file:
                 file.write(text)
             Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
@@ -49,8 +52,19 @@ def write(text: str, path: str | None) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise InputError([f"output: '{path}' cannot be written ({error.strerror or error})"]) from None
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError([f"output: '{path}' cannot be written ({reason})"]) from None
+
+
+def _into(target: Path, text: str) -> None:
+    with target.open("w", encoding=_encoding(target), errors="backslashreplace", newline="") as file:
+        file.write(text)
+
+
+def _encoding(path: object) -> str:
+    """Spreadsheets take a CSV file for UTF-8 only with a byte-order mark."""
+    return "utf-8-sig" if Path(str(path)).suffix == ".csv" else "utf-8"
 
 
 def _umask() -> int:
