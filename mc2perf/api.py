@@ -63,4 +63,4 @@ def estimate_scenario(
     machine = load_machine(scenario.hardware, own, overrides)
     model = None if is_operator(scenario.target) else load_model(scenario.target)
     answer = evaluate.estimate(scenario, machine, model, explain)
-    return evaluate.with_inputs(answer, scenario_tree(scenario, overrides))
+    return evaluate.with_inputs(answer, scenario_tree(scenario, overrides, whole=True))

@@ -361,10 +361,8 @@ def models_list() -> None:
         experts = (
             f"{e.count} experts, top {e.top_k}, width {e.width}" if e else f"dense, width {model.dense_width}"
         )
-        size = model.parameter_count / 1e9
-        typer.echo(
-            f"{name:24}{size:7.0f} B parameters, {model.num_layers} layers, hidden {model.hidden_size}, {experts}"
-        )
+        size = f"{model.parameter_count / 1e9:7.0f} B parameters, {model.num_layers} layers"
+        typer.echo(f"{name:24}{size}, hidden {model.hidden_size}, {experts}")
 
 
 @models_app.command("show", epilog="Example: mc2perf models show mixtral-8x7b")

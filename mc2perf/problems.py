@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-
 LONGEST = 4000
 """Longest line that a problem may take [characters]."""
 MOST_NAMES = 60
@@ -37,5 +36,6 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
-    more = ", ..." if len(names) > MOST_NAMES else ""
-    return f"; did you mean '{close[0]}'?" if close else f"; write one of {', '.join(names[:MOST_NAMES])}{more}"
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; write one of {', '.join(names[:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''}"

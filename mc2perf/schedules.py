@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mc2perf.equations import overlap as overlapping
 from mc2perf.equations import pipeline
-from mc2perf.equations.pipeline import Bounds, Overlap
+from mc2perf.equations.overlap import Overlap
+from mc2perf.equations.pipeline import Bounds
 from mc2perf.machine import Engine
 from mc2perf.units import Num
 from mc2perf.workload.parts import (
@@ -99,12 +101,12 @@ def pair_mc2(pair: Pair, pieces: Num, on: Conditions) -> Timing:
     own = pair.build(pieces, pair.local_first and on.buffers > 1)
     head = np.where(cut, work_of(own.head), 0.0)
     compute = on.run(
-        f"{pair.name}: compute of a piece", pipeline.piece_time,
+        f"{pair.name}: compute of a piece", overlapping.piece_time,
         work=np.where(cut, work_of(own.compute), work_of(p.compute)),
         overhead=np.where(cut, on.round_cost, 0.0),
     )  # fmt: skip
     launches = launch_of(p.compute)
-    bounds = _two_stages(pair.name, pair.order, p.comm.cost.work, compute, pieces, head, on)
+    bounds = _two_stages(pair.name, pair.order, p.comm.cost.work, compute, pieces, head, on.buffers, on)
     overlap = _overlapped(bounds, pieces * compute + head, pieces * p.comm.cost.work, on)
     fixed = serial((*once.prefix, _only_launch(p.comm)))
     memory = pieces * _memory(p.compute)
@@ -121,7 +123,7 @@ def pair_mc2(pair: Pair, pieces: Num, on: Conditions) -> Timing:
 
 
 def _two_stages(
-    name: str, order: str, comm: Num, compute: Num, pieces: Num, beside: Num, on: Conditions
+    name: str, order: str, comm: Num, compute: Num, pieces: Num, beside: Num, buffers: float, on: Conditions
 ) -> Bounds:
     """Bounds of n pieces through communication and computation, in either order."""
     first = order == "comm_first"
@@ -130,7 +132,13 @@ def _two_stages(
     bounds: Bounds = on.run(
         f"{name}: pipeline bounds", equation, comm=comm, compute=compute, pieces=pieces, **extra
     )
-    return bounds
+    if not np.any(beside):
+        return bounds
+    ring = on.run(
+        f"{name}: bound of a short ring", pipeline.full_ring_bound,
+        comm=comm, compute=compute, pieces=pieces, extra=beside, buffers=buffers,
+    )  # fmt: skip
+    return Bounds(bounds.compute, np.maximum(bounds.comm, ring))
 
 
 def _only_launch(segment: Segment) -> Segment:
@@ -142,7 +150,7 @@ def _overlapped(bounds: Bounds, compute: Num, comm: Num, on: Conditions) -> Over
     if on.buffers <= 1:
         return Overlap(compute + comm, compute, comm)
     overlap: Overlap = on.run(
-        "makespan under mutual slow-down", pipeline.stretched,
+        "makespan under mutual slow-down", overlapping.stretched,
         compute_bound=bounds.compute, comm_bound=bounds.comm, compute=compute, comm=comm,
         comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
     )  # fmt: skip
@@ -158,7 +166,7 @@ def pair_parts(pair: Pair, pieces: Num, on: Conditions) -> Timing:
     """CoC: the same pipeline of separate kernels, every piece launched by the host."""
     once, p = pair.build(1.0, False), pair.build(pieces, False)
     compute, comm = time_of(p.compute, "compute"), p.comm.cost.time
-    bounds = _two_stages(pair.name, pair.order, comm, compute, pieces, 0.0, on)
+    bounds = _two_stages(pair.name, pair.order, comm, compute, pieces, 0.0, on.buffers, on)
     overlap = _overlapped(bounds, pieces * compute, pieces * comm, on)
     fused = Timing(
         overlap.total,
@@ -189,7 +197,8 @@ def _half(order: str, comm: Segment, matmul: Segment, pieces: int, head: Num, on
     """One fused half of the expert path."""
     round_cost = on.round_cost if pieces > 1 else 0.0
     compute = matmul.cost.work + round_cost
-    bounds = _two_stages(matmul.name, order, comm.cost.work, compute, float(pieces), head, on)
+    # all exchanges of the local experts are issued up front: every piece has its buffer
+    bounds = _two_stages(matmul.name, order, comm.cost.work, compute, float(pieces), head, float(pieces), on)
     overlap = _overlapped(bounds, pieces * compute + head, pieces * comm.cost.work, on)
     launch, send = matmul.cost.launch, comm.cost.launch
     return Timing(
@@ -214,7 +223,10 @@ def experts_micro_batch(path: ExpertPath, pieces: Num, on: Conditions) -> Timing
     dispatch = time_of((*p.before, p.comm_in), "comm")
     combine = p.comm_out.cost.time
     experts = time_of(inner, "compute") + np.where(np.greater(pieces, 1.0), on.round_cost, 0.0)
-    bounds = _three_stages(dispatch, experts, combine, pieces, on)
+    bounds: Bounds = on.run(
+        "experts: pipeline bounds", pipeline.three_stage_bounds,
+        dispatch=dispatch, experts=experts, combine=combine, pieces=pieces, buffers=on.buffers,
+    )  # fmt: skip
     # shared experts run while the first dispatch travels, unless there is only one piece: that is serial
     late = np.where(np.greater(pieces, 1.0), np.maximum(shared - dispatch, 0.0), shared)
     bounds = Bounds(bounds.compute + late, bounds.comm + late)
@@ -229,29 +241,13 @@ def experts_micro_batch(path: ExpertPath, pieces: Num, on: Conditions) -> Timing
     return _exact(timing + serial(whole.weight_grads))
 
 
-def _three_stages(dispatch: Num, experts: Num, combine: Num, pieces: Num, on: Conditions) -> Bounds:
-    """Closed-form bounds; between two buffers and all pieces in flight, the played makespan."""
-    buffers = on.buffers
-    bounds: Bounds = on.run(
-        "experts: pipeline bounds", pipeline.three_stage_bounds,
-        dispatch=dispatch, experts=experts, combine=combine, pieces=pieces, buffers=buffers,
-    )  # fmt: skip
-    between = (buffers > 2) & np.greater(pieces, buffers)
-    if not np.any(between):
-        return bounds
-    played = pipeline.three_stage_recurrence(dispatch, experts, combine, pieces, buffers)
-    # what the engine waited in the played order; computation waits exactly as long as its bound says
-    comm = np.where(between & (played > bounds.compute), played, np.minimum(bounds.comm, played))
-    return Bounds(bounds.compute, np.where(between, comm, bounds.comm))
-
-
 def dual_batch(parts: Sequence[Part], share: float, on: Conditions) -> Timing:
     """Two batches half a step apart through the parts of a layer, per one whole batch.
 
     ``share`` is 1 for two whole micro-batches (training), 2 for the two halves of one batch (prefill).
     """
     compute, comm, memory, launches = _alternating([s for part in parts for s in all_segments(part, share)])
-    overlap = pipeline.lockstep(np.array(compute), np.array(comm), on.comm_slowdown, on.compute_slowdown)
+    overlap = overlapping.lockstep(np.array(compute), np.array(comm), on.comm_slowdown, on.compute_slowdown)
     per_batch = share / 2.0
     timing = Timing(
         overlap.total, 2.0 * sum(compute), 2.0 * sum(comm), overlap.busy_compute, overlap.exposed_comm,

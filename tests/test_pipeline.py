@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import mc2perf.equations
-from mc2perf.equations import pipeline
+from mc2perf.equations import overlap, pipeline, play
 from mc2perf.equations.pipeline import Bounds
 from mc2perf.units import MIB
 
@@ -191,7 +191,7 @@ def test_four_experts_of_deepseek_v3_on_a3() -> None:
 def test_three_stages_equal_the_pieces_played(d: float, e: float, c: float, n: int, buffers: int) -> None:
     played = close(shared_engine(d, e, c, ahead(n, buffers), buffers))
     assert pipeline.three_stage_time(d, e, c, n, buffers) == played
-    assert pipeline.three_stage_recurrence(d, e, c, n, buffers) == played
+    assert play.three_stage_recurrence(d, e, c, n, buffers) == played
 
 
 @settings(max_examples=60, deadline=None)
@@ -231,7 +231,7 @@ def test_three_stage_bounds(n: int, buffers: int, comm: float) -> None:
 
 def test_rows_with_pieces_and_buffers_of_their_own() -> None:
     n, buffers = (x.ravel().astype(float) for x in np.meshgrid(np.arange(1, 10), np.arange(1, 12)))
-    for time in (pipeline.three_stage_time, pipeline.three_stage_recurrence):
+    for time in (pipeline.three_stage_time, play.three_stage_recurrence):
         rows = np.asarray(time(1.0, 1.7, 0.4, n, buffers))
         for row, pieces, depth in zip(rows, n, buffers, strict=True):
             assert row == close(shared_engine(1.0, 1.7, 0.4, ahead(int(pieces), int(depth)), int(depth)))
@@ -262,7 +262,7 @@ def test_separate_engines_equal_the_pieces_played(d: float, e: float, c: float, 
 
 
 Time = Callable[..., Any]
-SHARED: list[Time] = [pipeline.three_stage_time, pipeline.three_stage_recurrence]
+SHARED: list[Time] = [pipeline.three_stage_time, play.three_stage_recurrence]
 
 
 @pytest.mark.parametrize("time", SHARED)
@@ -310,8 +310,8 @@ def test_a_faster_clock_scales_every_time_to_the_bit(
     for head in (pipeline.comm_first_bounds, pipeline.compute_first_bounds):
         bounds, scaled = head(d, e, n, c), head(s * d, s * e, n, s * c)
         assert scaled == tuple(s * bound for bound in bounds)
-        slow = pipeline.stretched(*bounds, n * e + c, n * d, f, g)
-        assert pipeline.stretched(*scaled, s * (n * e + c), s * n * d, f, g) == tuple(s * x for x in slow)
+        slow = overlap.stretched(*bounds, n * e + c, n * d, f, g)
+        assert overlap.stretched(*scaled, s * (n * e + c), s * n * d, f, g) == tuple(s * x for x in slow)
 
 
 # --- engines that slow each other down
@@ -349,7 +349,7 @@ def test_stretched_equals_the_fluid(a: float, b: float, n: int, buffers: int, f:
     g = min(g, 4.0)
     total, busy = fluid(a, b, n, buffers, f, g)
     bounds = Bounds(a + n * b, n * a + b) if buffers > 1 else Bounds(n * (a + b), n * (a + b))
-    slow = pipeline.stretched(*bounds, n * b, n * a, f, g)
+    slow = overlap.stretched(*bounds, n * b, n * a, f, g)
     assert slow.total == pytest.approx(total, rel=1e-8)
     if total < n * (a + b) * (1.0 - 1e-6):
         assert slow.busy_compute == pytest.approx(busy, rel=1e-6)
@@ -362,12 +362,12 @@ def test_stretched_adds_up_and_stays_between(
 ) -> None:
     bounds = pipeline.three_stage_bounds(comm, compute, comm, n, buffers)
     work = n * (compute + 2.0 * comm)
-    slow = pipeline.stretched(*bounds, n * compute, 2.0 * n * comm, f, g)
+    slow = overlap.stretched(*bounds, n * compute, 2.0 * n * comm, f, g)
     assert slow.total - slow.busy_compute == slow.exposed_comm
     assert slow.exposed_comm >= 0.0
     assert slow.busy_compute >= n * compute * (1.0 - CLOSE)
     assert min(max(bounds), work) * (1.0 - CLOSE) <= slow.total <= work * (1.0 + CLOSE)
-    fast = pipeline.stretched(*bounds, n * compute, 2.0 * n * comm, 1.0, 1.0)
+    fast = overlap.stretched(*bounds, n * compute, 2.0 * n * comm, 1.0, 1.0)
     assert fast.total == close(min(max(bounds), work))
     assert fast.busy_compute == close(n * compute)
 
@@ -378,9 +378,7 @@ def test_stretched_adds_up_and_stays_between(
 @quick
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=9), rings)
 def test_play_equals_two_engines(pieces: list[tuple[float, float]], buffers: int) -> None:
-    played = pipeline.play(
-        np.array(pieces), ["comm", "cube"], pipeline.ring_order(len(pieces), 2, buffers), buffers
-    )
+    played = play.play(np.array(pieces), ["comm", "cube"], play.ring_order(len(pieces), 2, buffers), buffers)
     firsts, seconds = ([piece[k] for piece in pieces] for k in range(2))
     assert played.ends[-1, -1] == close(ring(firsts, seconds, buffers))
 
@@ -388,15 +386,15 @@ def test_play_equals_two_engines(pieces: list[tuple[float, float]], buffers: int
 @quick
 @given(times, times, times, counts, rings)
 def test_play_equals_a_shared_engine(d: float, e: float, c: float, n: int, buffers: int) -> None:
-    order = pipeline.ring_order(n, 3, buffers)
-    played = pipeline.play(np.tile([d, e, c], (n, 1)), ["comm", "cube", "comm"], order, buffers)
+    order = play.ring_order(n, 3, buffers)
+    played = play.play(np.tile([d, e, c], (n, 1)), ["comm", "cube", "comm"], order, buffers)
     assert played.ends.max() == close(float(pipeline.three_stage_time(d, e, c, n, buffers)))
 
 
 def test_play_keeps_engines_and_buffers_to_themselves() -> None:
     rng = np.random.default_rng(1)
     durations = rng.uniform(0.1, 2.0, (5, 7, 3))
-    starts, ends = pipeline.play(durations, [0, 1, 0], pipeline.ring_order(7, 3, 3), 3)
+    starts, ends = play.play(durations, [0, 1, 0], play.ring_order(7, 3, 3), 3)
     np.testing.assert_allclose(ends - starts, durations, rtol=1e-12)
     comm_starts, comm_ends = (x[..., [0, 2]].reshape(5, -1) for x in (starts, ends))
     by_start = np.argsort(comm_starts, axis=-1)
@@ -410,24 +408,24 @@ def test_play_keeps_engines_and_buffers_to_themselves() -> None:
 def test_play_of_many_equals_play_of_each_and_missing_pieces_are_free() -> None:
     durations = np.random.default_rng(2).uniform(0.1, 2.0, (4, 6, 2))
     durations[2, 4:] = 0.0
-    order = pipeline.ring_order(6, 2, 2)
-    together = pipeline.play(durations, ["comm", "cube"], order, 2).ends
+    order = play.ring_order(6, 2, 2)
+    together = play.play(durations, ["comm", "cube"], order, 2).ends
     for row in range(4):
-        assert np.array_equal(together[row], pipeline.play(durations[row], ["comm", "cube"], order, 2).ends)
-    short = pipeline.play(durations[2, :4], ["comm", "cube"], pipeline.ring_order(4, 2, 2), 2).ends
+        assert np.array_equal(together[row], play.play(durations[row], ["comm", "cube"], order, 2).ends)
+    short = play.play(durations[2, :4], ["comm", "cube"], play.ring_order(4, 2, 2), 2).ends
     assert together[2].max() == short.max()
 
 
 def test_a_step_before_what_it_waits_for_is_not_a_number() -> None:
     wrong = [(0, 1), (0, 0)]
-    assert math.isnan(pipeline.play(np.ones((1, 2)), [0, 1], wrong, 1).ends[0, 1])
+    assert math.isnan(play.play(np.ones((1, 2)), [0, 1], wrong, 1).ends[0, 1])
 
 
 # --- host and lockstep
 
 
 def test_the_host_may_be_slower() -> None:
-    times_ = pipeline.host_bound_time(np.array([1.0, 3.0]), 4.0, 0.5)
+    times_ = overlap.host_bound_time(np.array([1.0, 3.0]), 4.0, 0.5)
     assert np.array_equal(times_, [2.0, 3.0])
 
 
@@ -438,7 +436,7 @@ def test_lockstep_equals_two_batches_in_turn(steps: list[tuple[float, float]]) -
     for j, (compute, comm) in enumerate(steps):
         total += max(compute, steps[j - 1][1]) + max(compute, comm)
     compute, comm = np.array(steps).T
-    cycle = pipeline.lockstep(compute, comm, 1.0, 1.0)
+    cycle = overlap.lockstep(compute, comm, 1.0, 1.0)
     assert cycle.total == close(total)
     assert cycle.busy_compute == close(2.0 * sum(compute))
 

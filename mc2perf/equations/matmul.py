@@ -396,7 +396,7 @@ def curve_utilisation(flops: Num, work: NDArray[np.float64], utilisation: NDArra
     >>> round(float(curve_utilisation(1e10, np.array([1e9, 1e11]), np.array([0.2, 0.8]))), 12)
     0.5
     """
-    return 1.0 * np.interp(np.log(flops), np.log(work), utilisation)
+    return np.maximum(np.interp(np.log(flops), np.log(work), utilisation), 0.0)
 
 
 @formula("moved / (memory_rate)")

@@ -11,7 +11,7 @@ from mc2perf.operators import TARGETS
 from mc2perf.problems import InputError, did_you_mean
 from mc2perf.readers.models import model_aliases, model_names
 from mc2perf.readers.structure import read_yaml
-from mc2perf.scenario import Input, Scenario, inputs
+from mc2perf.scenario import Input, Scenario, inputs, is_operator
 from mc2perf.units import NUMBER, WIDTH, Dim, parse
 
 SCENARIO_VERSION = 1
@@ -53,7 +53,7 @@ def read_scenario(target: str, given: Mapping[str, object]) -> tuple[Scenario, d
         tree = read_yaml(Path(target))
         if "target" in tree:
             asked = {str(key): value for key, value in tree.items() if value is not None or key == "target"}
-            where = {key: f"{target}: " for key in asked.keys() - chosen.keys()}
+            where = dict.fromkeys(asked.keys() - chosen.keys(), f"{target}: ")
             chosen = {**asked, **chosen}
             target = str(chosen.pop("target"))
     problems: list[str] = []
@@ -158,11 +158,12 @@ def _unknown_target(target: str) -> list[str]:
     return [f"target: '{target}' is no operator, model or file{did_you_mean(target, names)}"]
 
 
-def scenario_tree(scenario: Scenario, overrides: Mapping[str, str]) -> dict[str, object]:
-    """The flat tree that reads back as the same question."""
+def scenario_tree(scenario: Scenario, overrides: Mapping[str, str], whole: bool = False) -> dict[str, object]:
+    """The flat tree that reads back as the same question; ``whole`` writes defaults out as well."""
     tree: dict[str, object] = {"scenario_version": SCENARIO_VERSION, "target": scenario.target}
     for spec, how in inputs():
         value = getattr(scenario, spec.name)
-        if value is not None and value != spec.default:
+        foreign = how.only and (how.only == "operator") != is_operator(scenario.target)
+        if value is not None and not foreign and (whole or value != spec.default):
             tree[spec.name] = int(value) if how.dim and how.dim.whole else value
     return tree | ({"set": dict(overrides)} if overrides else {})
