@@ -398,7 +398,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(standalone_mode=False) or 0
+        code = app(prog_name="mc2perf", standalone_mode=False) or 0
         sys.stdout.flush()
     except InputError as error:
         code = _refused(*error.problems)

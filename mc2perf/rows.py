@@ -73,7 +73,7 @@ def serial_row(study: Study) -> Row:
     timing = study.total(schedules.pair_serial)
     forward, backward = segments_of(study, 1.0)
     return _row(
-        study, "serial", timing, None, piece_rows=study.tokens, segments=forward, backward_segments=backward
+        study, "serial", timing, None, piece_rows=study.rows, segments=forward, backward_segments=backward
     )
 
 
@@ -123,7 +123,7 @@ def _best_of(
     forward, backward = segments_of(study, float(n))
     return _row(
         study, schedule, scalar(at(float(n))), serial,
-        pieces=int(n), piece_rows=study.tokens / n, flat_region=flat,
+        pieces=int(n), piece_rows=study.rows / n, flat_region=flat,
         curve={int(c): float(t) for c, t in zip(counts, total, strict=True)},
         segments=forward, backward_segments=backward,
     )  # fmt: skip
@@ -156,7 +156,7 @@ def _dual_batch(study: Study, serial: Row) -> Row:
             timing = timing + turn.times(layer.count)
     forward, backward = segments_of(study, 1.0)
     return _row(
-        study, "dual_batch", timing, serial, pieces=2, piece_rows=study.tokens / share,
+        study, "dual_batch", timing, serial, pieces=2, piece_rows=study.rows / share,
         segments=forward, backward_segments=backward,
     )  # fmt: skip
 
@@ -213,7 +213,7 @@ def _fused_model(study: Study, serial: Row, pairs: list[Pair], paths: list[Exper
     pieces = paths[0].experts_per_rank if paths else max(chosen.values())
     forward, backward = segments_of(study, 1.0)
     return _row(
-        study, "mc2", timing, serial, pieces=pieces, piece_rows=study.tokens / pieces,
+        study, "mc2", timing, serial, pieces=pieces, piece_rows=study.rows / pieces,
         segments=forward, backward_segments=backward,
     )  # fmt: skip
 

@@ -32,6 +32,7 @@ class Study:
     costs: Costs
     layers: list[LayerParts]
     tokens: float
+    rows: float
     npus: float
     model: Model | None = None
     asked_micro_batches: float | None = None
@@ -90,7 +91,7 @@ def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study
     if scenario.phase == "prefill":
         layers = [replace(layer, backward=()) for layer in layers]
     asked = micro_batches_of(scenario, samples)
-    return Study(scenario, costs, layers, layout.tokens, npus, model, asked, samples, resolved)
+    return Study(scenario, costs, layers, layout.tokens, layout.tokens, npus, model, asked, samples, resolved)
 
 
 def _operator_study(scenario: Scenario, costs: Costs) -> Study:
@@ -113,7 +114,7 @@ def _operator_study(scenario: Scenario, costs: Costs) -> Study:
     else:
         part, tokens = fused_pair(costs, OPERATORS[scenario.target], sizes), 0.0
     layers = [LayerParts(scenario.target, 1.0, (part,), ())]
-    return Study(scenario, costs, layers, tokens, npus, None, scenario.micro_batches, 0.0, resolved)
+    return Study(scenario, costs, layers, tokens, sizes.m, npus, None, scenario.micro_batches, 0.0, resolved)
 
 
 def _missing_rates(costs: Costs, scenario: Scenario) -> list[str]:

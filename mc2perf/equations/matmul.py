@@ -371,8 +371,8 @@ def power_utilisation(
     >>> round(float(power_utilisation(1640.0, 1640.0, 1280.0, 0.75, 1280.0, 820.0, 0.7, 1.4, 0.95)), 12)
     0.75
     """
-    deep = np.minimum(gain_cap, (k / k_half) ** exponent)
-    wide = np.minimum(gain_cap, (m * n / (m + n) / mn_half) ** exponent)
+    deep: Num = np.minimum(gain_cap, (k / k_half) ** exponent)
+    wide: Num = np.minimum(gain_cap, (m * n / (m + n) / mn_half) ** exponent)
     return np.minimum(cap, base * deep * wide)
 
 

@@ -1,0 +1,408 @@
+"""The command: its commands and flags, exit codes, files, streams, and the words it shares with a scenario."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mc2perf import cli
+from mc2perf.operators import OPERATORS, TARGETS
+from mc2perf.readers.models import model_names
+from mc2perf.readers.profiles import profile_names
+from mc2perf.scenario import SCHEDULES, Scenario, inputs
+from mc2perf.version import VERSION
+
+Run = Callable[..., tuple[int, str, str]]
+
+COMMANDS = [
+    [],
+    ["estimate"],
+    ["operators"],
+    ["profiles"],
+    ["profiles", "list"],
+    ["profiles", "show"],
+    ["profiles", "check"],
+    ["models"],
+    ["models", "list"],
+    ["models", "show"],
+]
+OPERATOR = ("all_to_all_matmul", "-m", "8192", "-n", "4096", "-k", "7168", "--ranks", "8")
+MOE = ("moe_layer", "-m", "4096", "-n", "2048", "-k", "7168", "--ranks", "8", "--experts-per-rank", "4")
+TINY = {
+    "model_type": "mixtral",
+    "hidden_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "intermediate_size": 3584,
+    "num_local_experts": 16,
+    "num_experts_per_tok": 2,
+    "vocab_size": 32000,
+}
+VARIANT = """\
+extends: atlas_800i_a2
+name: slow_box
+title: A box of my own
+memory:
+  bandwidth: {value: 0.8 TB/s, kind: measured, ref: "my own stream test"}
+"""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["mc2perf", *args])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out, err = capsys.readouterr()
+        return int(stopped.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+
+
+TOOL = f"{sys.executable} -m mc2perf.cli"
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_one_example_that_runs(
+    words: list[str], run: Run, tmp_path: Path
+) -> None:
+    code, out, err = run(*words, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: {' '.join(['mc2perf', *words])} ")
+    assert run(*words, "-h")[1] == out
+    examples = [line.strip() for line in out.splitlines() if line.strip().startswith("Example: ")]
+    assert len(examples) == 1
+    (tmp_path / "my_machines").mkdir()
+    (tmp_path / "my_machines" / "box.yaml").write_text(VARIANT, encoding="utf-8")
+    tool, *args = examples[0].removeprefix("Example: ").split()
+    assert tool == "mc2perf"
+    assert args[: len(words)] == words
+    assert run(*args)[0] == 0
+
+
+def test_help_of_estimate_has_four_groups(run: Run) -> None:
+    text = run("estimate", "--help")[1]
+    what, where, how, output = (text.index(f"\n{title}:\n") for title in cli.GROUPS.values())
+    assert what < where < how < output
+    parts = {
+        "what": text[what:where],
+        "where": text[where:how],
+        "how": text[how:output],
+        "output": text[output:],
+    }
+    for spec, asked in inputs():
+        flag = f"--{spec.name.replace('_', '-')}"
+        assert any(
+            flag in line.split()[:3] or f"{flag}," in line for line in parts[asked.group].splitlines()
+        ), flag
+    others = {"--dispatcher": "how", "--set": "where", "--profiles": "where", "--explain": "output"}
+    others |= {"--format": "output", "--output": "output", "--save-scenario": "output", "TARGET": "what"}
+    for flag, group in others.items():
+        assert flag in parts[group], flag
+    assert "Usage: mc2perf estimate [OPTIONS] [TARGET]" in text
+
+
+def test_no_argument_prints_three_examples_that_run(run: Run) -> None:
+    code, out, err = run("estimate")
+    assert (code, out) == (2, "")
+    examples = [line.split()[1:] for line in err.splitlines() if line.startswith("mc2perf ")]
+    assert len(examples) == 3
+    for example in examples:
+        assert run(*example)[0] == 0
+
+
+@pytest.mark.parametrize("words", [[], ["profiles"], ["models"]], ids=" ".join)
+def test_a_group_alone_prints_its_help_and_exits_2(words: list[str], run: Run) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert err == run(*words, "--help")[1]
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_version(flag: str, run: Run) -> None:
+    assert run(flag) == (0, f"mc2perf {VERSION}\n", "")
+
+
+def test_flags_and_fields_are_one_vocabulary() -> None:
+    import inspect
+
+    own = {"dispatcher", "profiles", "set", "explain", "format", "output", "save_scenario"}
+    given = inspect.signature(cli.estimate).parameters
+    assert set(given) - own == {field.name for field in fields(Scenario)}
+    for spec, how in inputs():
+        (option,) = given[spec.name].annotation.__metadata__
+        flags = [name for given in (option.default, *option.param_decls) for name in str(given).split("/")]
+        flag = f"--{spec.name.replace('_', '-')}"
+        assert flags == [*([how.short] if how.short else []), flag, *(["--no-rdma"] * (spec.name == "rdma"))]
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("mixtral-8x7b",), 0),
+        (("mixtral-8x7b", "--schedule", "coc"), 0),
+        (MOE, 0),
+        ((*MOE, "--schedule", "coc"), 1),
+        ((*OPERATOR, "--schedule", "micro_batch"), 1),
+        ((*OPERATOR, "--schedule", "serial"), 0),
+        ((*MOE, "--schedule", "nonsense"), 2),
+        (("no-such-model",), 2),
+    ],
+)
+def test_exit_codes(args: tuple[str, ...], code: int, run: Run) -> None:
+    found, out, err = run("estimate", *args)
+    assert found == code
+    assert bool(out) is (code < 2)
+    assert bool(err) is (code == 2)
+
+
+def test_a_refused_schedule_among_all_is_a_row_with_its_reason(run: Run) -> None:
+    code, out, _ = run("estimate", *MOE, "--format", "json")
+    rows = {row["schedule"]: row for row in json.loads(out)["results"]}
+    assert code == 0
+    assert tuple(rows) == SCHEDULES
+    assert rows["coc"].keys() == {"schedule", "legal", "reason"}
+    code, out, _ = run("estimate", *MOE, "--schedule", "coc")
+    assert code == 1
+    assert out.startswith("Refused: coc: ")
+
+
+@pytest.mark.parametrize(("word", "schedule"), [("alltoall", "serial"), ("mc2", "mc2")])
+def test_dispatcher_is_another_word_for_schedule(word: str, schedule: str, run: Run) -> None:
+    expected = run("estimate", "deepseek-v3", "--ep", "8", "--schedule", schedule)
+    assert run("estimate", "deepseek-v3", "--ep", "8", "--dispatcher", word) == expected
+    assert (
+        run("estimate", "deepseek-v3", "--ep", "8", "--dispatcher", word, "--schedule", schedule) == expected
+    )
+
+
+def test_operators_lists_what_m_n_k_mean(run: Run) -> None:
+    code, out, _ = run("operators")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines() if not line.startswith(" ")] == list(TARGETS)
+    for operator in OPERATORS.values():
+        assert f"    m: {operator.m}\n    n: {operator.n}\n    k: {operator.k}\n" in out
+        shown = run("estimate", operator.name, "-m", "4096", "-n", "4096", "-k", "4096", "--ranks", "8")[1]
+        assert f"\nm = {operator.m}\nn = {operator.n}\nk = {operator.k}\n" in shown
+
+
+def test_profiles_list_show_and_check(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("profiles", "list")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == profile_names()
+    assert "atlas_800i_a2           Atlas 800I A2 (Ascend 910B4-1, 64 GB)" in out.splitlines()
+
+    written = run("profiles", "show", "atlas_800i_a2")[1]
+    assert written.startswith("extends: atlas_800t_a2_b2\n")
+    resolved = run("profiles", "show", "atlas_800i_a2", "--resolved")[1]
+    assert "memory.capacity = 59.6046448 GiB  [datasheet: hiascend product page, Atlas 800T A2]" in resolved
+    assert "tiers.node.link_rate = 28 GB/s  [datasheet: " in resolved
+    changed = run("profiles", "show", "atlas_800i_a2", "--set", "tiers.node.link_rate=25 GB/s")[1]
+    assert "tiers.node.link_rate = 25 GB/s  [assumed: --set]" in changed
+    assert len(changed.splitlines()) == len(resolved.splitlines())
+
+    file = tmp_path / "box.yaml"
+    file.write_text(VARIANT, encoding="utf-8")
+    code, out, _ = run("profiles", "check", str(file))
+    assert code == 0
+    assert out.startswith(f"{file}: fine; A box of my own, ")
+    assert out.endswith(" numbers, each with a source\n")
+
+
+def test_models_list_and_show(run: Run) -> None:
+    code, out, _ = run("models", "list")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == model_names()
+    assert "47 B parameters, 32 layers, hidden 4096, 8 experts, top 2, width 14336" in out
+    for name in model_names():
+        code, out, _ = run("models", "show", name)
+        assert code == 0
+        assert yaml.safe_load(out)["name"] == name
+    shown = yaml.safe_load(run("models", "show", "mixtral-8x7b")[1])
+    assert (shown["hidden_size"], shown["flops_per_byte"]) == (4096, 21504.0)
+
+
+def test_config_json_as_file_folder_and_standard_input(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    text = json.dumps(TINY)
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    results = []
+    for target in (str(folder / "config.json"), str(folder), "-"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        code, out, _ = run("estimate", target, "--format", "json")
+        assert code == 0
+        results.append(json.loads(out)["results"])
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert yaml.safe_load(run("models", "show", target)[1])["hidden_size"] == 1024
+    assert results[0] == results[1] == results[2]
+    assert results[0][1]["pieces"] == 2  # sixteen experts on eight NPUs
+
+
+def test_own_profiles_by_flag_and_by_environment(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "machines"
+    folder.mkdir()
+    (folder / "slow_box.yaml").write_text(VARIANT, encoding="utf-8")
+    question = ("estimate", "mixtral-8x7b", "--hardware", "slow_box", "--format", "json")
+    code, _, err = run(*question)
+    assert code == 2
+    assert err.startswith("hardware: profile 'slow_box' is unknown; ")
+
+    code, by_flag, _ = run(*question, "--profiles", str(folder))
+    assert code == 0
+    monkeypatch.setenv("MC2PERF_PROFILES", str(folder))
+    assert run(*question)[1] == by_flag
+    assert "slow_box                A box of my own\n" in run("profiles", "list")[1]
+    assert (
+        "memory.bandwidth = 800 GB/s  [measured: my own stream test]"
+        in (run("profiles", "show", "slow_box", "--resolved")[1])
+    )
+    base = json.loads(run("estimate", "mixtral-8x7b", "--format", "json")[1])
+    assert json.loads(by_flag)["results"][0]["total_time"] > base["results"][0]["total_time"]
+
+    (folder / "atlas_800i_a2.yaml").write_text(
+        VARIANT.replace(
+            "extends: atlas_800i_a2\nname: slow_box", "extends: atlas_800t_a2\nname: atlas_800i_a2"
+        ),
+        encoding="utf-8",
+    )
+    assert "A box of my own" in run("profiles", "show", "atlas_800i_a2", "--resolved")[1]  # yours wins
+
+
+@pytest.mark.parametrize(
+    ("suffix", "form"), [(".json", "json"), (".csv", "csv"), (".md", "markdown"), (".txt", "table")]
+)
+def test_the_suffix_says_the_format_and_format_overrules_it(suffix: str, form: str, run: Run) -> None:
+    question = ("estimate", *OPERATOR)
+    assert run(*question, "-o", f"out{suffix}")[:2] == (0, "")
+    assert Path(f"out{suffix}").read_text(encoding="utf-8-sig").replace("\r\n", "\n") == (
+        run(*question, "--format", form)[1].replace("\r\n", "\n")
+    )
+    for other in ("json", "markdown"):
+        run(*question, "-o", f"out{suffix}", "--format", other)
+        text = Path(f"out{suffix}").read_text(encoding="utf-8-sig")
+        assert text == run(*question, "--format", other)[1]
+
+
+def test_an_unknown_suffix_needs_a_format(run: Run) -> None:
+    message = "output: 'out.xls' ends in no known suffix; write one of .json, .csv, .md, .txt or --format\n"
+    assert run("estimate", *OPERATOR, "-o", "out.xls") == (2, "", message)
+    assert not Path("out.xls").exists()
+    assert run("estimate", *OPERATOR, "-o", "out.xls", "--format", "csv")[0] == 0
+    assert run("estimate", *OPERATOR, "-o", "-")[1].startswith("Best: ")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("mixtral-8x7b",),
+        (*OPERATOR, "--tile-cnt", "4", "--split-axis", "n", "--schedule", "mc2", "--buffers", "2"),
+        (*MOE, "--imbalance", "1.25", "--shared-width", "2048", "--micro-batches", "auto"),
+        ("deepseek-v3", "--tokens", "4K", "--cann", "8.0", "--no-rdma", "--hardware", "atlas_800t_a3"),
+        ("qwen3-30b-a3b", "--dispatch-dtype", "int8", "--set", "memory.bandwidth=1 TB/s", "--l2", "warm"),
+    ],
+    ids=str,
+)
+def test_a_saved_scenario_gives_the_same_answer(args: tuple[str, ...], run: Run) -> None:
+    code, out, _ = run("estimate", *args, "--save-scenario", "saved.yaml", "--format", "json")
+    assert code == 0
+    assert run("estimate", "saved.yaml", "--format", "json")[:2] == (0, out)
+    tree = yaml.safe_load(Path("saved.yaml").read_text(encoding="utf-8"))
+    assert tree.items() <= json.loads(out)["inputs"].items()
+    assert (tree["scenario_version"], tree["target"]) == (1, args[0])
+
+
+def test_a_flag_wins_over_the_scenario_file(run: Run) -> None:
+    run("estimate", "mixtral-8x7b", "--seq-len", "2048", "--batch-size", "2", "--save-scenario", "saved.yaml")
+    out = run("estimate", "saved.yaml", "--seq-len", "1024", "--format", "json")[1]
+    assert json.loads(out)["inputs"]["seq_len"] == 1024
+    assert json.loads(out)["inputs"]["batch_size"] == 2
+
+
+def test_set_changes_the_answer_as_the_profile_would(run: Run) -> None:
+    def time(*args: str) -> float:
+        out = run("estimate", "mixtral-8x7b", "--schedule", "serial", "--format", "json", *args)[1]
+        return float(json.loads(out)["results"][0]["total_time"])
+
+    assert time("--set", "memory.bandwidth=0.8 TB/s") > time()
+    assert time("--set", "memory.bandwidth=1.6 TB/s") == time()
+
+
+@pytest.mark.parametrize(
+    "args", [("no-such-model",), (*OPERATOR, "--tile-cnt", "3"), (*OPERATOR, "--dtype", "x")]
+)
+def test_an_existing_file_survives_a_failing_run(args: tuple[str, ...], run: Run) -> None:
+    for name in ("out.json", "saved.yaml"):
+        Path(name).write_text("precious", encoding="utf-8")
+    assert run("estimate", *args, "-o", "out.json", "--save-scenario", "saved.yaml")[0] == 2
+    assert Path("out.json").read_text(encoding="utf-8") == "precious"
+    assert Path("saved.yaml").read_text(encoding="utf-8") == "precious"
+    assert sorted(path.name for path in Path().iterdir()) == ["out.json", "saved.yaml"]
+
+
+@pytest.mark.parametrize(
+    "place", ["nowhere/out.json", "folder.json", "file.txt/out.json", "a" * 300 + ".json"]
+)
+@pytest.mark.parametrize("flag", ["-o", "--save-scenario"])
+def test_an_unwritable_place_is_one_line(place: str, flag: str, run: Run) -> None:
+    Path("folder.json").mkdir()
+    Path("file.txt").write_text("a file", encoding="utf-8")
+    code, out, err = run("estimate", "mixtral-8x7b", flag, place)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"output: '{place}' cannot be written (")
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in Path().iterdir()) == ["file.txt", "folder.json"]
+
+
+def test_a_link_keeps_pointing_and_a_device_stays_one(run: Run) -> None:
+    Path("real.json").write_text("old", encoding="utf-8")
+    Path("real.json").chmod(0o640)
+    Path("link.json").symlink_to("real.json")
+    assert run("estimate", "mixtral-8x7b", "-o", "link.json")[0] == 0
+    assert Path("link.json").is_symlink()
+    assert json.loads(Path("real.json").read_text(encoding="utf-8"))["tool"]["name"] == "mc2perf"
+    assert Path("real.json").stat().st_mode & 0o777 == 0o640
+    assert run("estimate", "mixtral-8x7b", "--format", "json", "-o", "/dev/null")[0] == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    done = shell(f"set -o pipefail; {TOOL} estimate mixtral-8x7b --explain | head -1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Best: ")
+    done = shell(f"set -o pipefail; {TOOL} estimate {' '.join(MOE)} --format json | true")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_is_one_line() -> None:
+    done = shell(f"{TOOL} operators > /dev/full")
+    assert (done.returncode, done.stderr) == (2, "standard output: No space left on device\n")
+
+
+def test_a_terminal_of_few_letters_gets_escapes(tmp_path: Path) -> None:
+    (tmp_path / "größe.json").write_text(json.dumps(TINY), encoding="utf-8")
+    done = shell(f"PYTHONIOENCODING=ascii {TOOL} estimate größe.json --format csv --schedule serial")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gr\\xf6\\xdfe.json" in done.stdout
