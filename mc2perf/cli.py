@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from mc2perf.problems import InputError
 from mc2perf.scenario import Input, inputs
@@ -36,32 +36,39 @@ GROUPS = {
     "output": "Output",
 }
 
-app = typer.Typer(
-    name="mc2perf",
-    help="Predict how fast Ascend NPUs run when communication is fused with computation (MC2).",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    epilog="Example: mc2perf estimate mixtral-8x7b",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
-profiles_app = typer.Typer(
-    help="Hardware profiles: list, show, check.",
-    epilog="Example: mc2perf profiles list",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-models_app = typer.Typer(
-    help="Shipped models: list, show.",
-    epilog="Example: mc2perf models list",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(profiles_app, name="profiles")
-app.add_typer(models_app, name="models")
+
+class _AsGiven:
+    """Takes what the command line gave: text stays text, repeated options become a list."""
+
+    def coerce(self, value: Any, **_: Any) -> Any:
+        """Return the value."""
+        return list(value) if isinstance(value, tuple) else value
 
 
-class GroupedHelp(TyperCommand):
+class _TextMixin:
+    """Leaves the text of options to the readers.
+
+    Every option here is text or a flag. Newer typers would still import pydantic to see that text is
+    text, which doubles the start-up time; older ones do not look at the attribute.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Every option, set to take its text as given."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            param._runtime_param = _AsGiven()
+        return params
+
+
+class PlainGroup(_TextMixin, TyperGroup):
+    """A group of commands whose options are text."""
+
+
+class PlainCommand(_TextMixin, TyperCommand):
+    """A command whose options are text."""
+
+
+class GroupedHelp(PlainCommand):
     """Options under headings: what, where, how, output."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -75,6 +82,34 @@ class GroupedHelp(TyperCommand):
             if groups[title]:
                 with formatter.section(title):
                     formatter.write_dl(groups[title])
+
+
+app = typer.Typer(
+    name="mc2perf",
+    cls=PlainGroup,
+    help="Predict how fast Ascend NPUs run when communication is fused with computation (MC2).",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    epilog="Example: mc2perf estimate mixtral-8x7b",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+profiles_app = typer.Typer(
+    cls=PlainGroup,
+    help="Hardware profiles: list, show, check.",
+    epilog="Example: mc2perf profiles list",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+models_app = typer.Typer(
+    cls=PlainGroup,
+    help="Shipped models: list, show.",
+    epilog="Example: mc2perf models list",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(profiles_app, name="profiles")
+app.add_typer(models_app, name="models")
 
 
 def _with_inputs(command: Callable[..., None]) -> Callable[..., None]:
@@ -298,7 +333,9 @@ def operators() -> None:
             typer.echo(f"    {axis}: {text}")
 
 
-@profiles_app.command("list", epilog="Example: mc2perf profiles list --profiles my_machines")
+@profiles_app.command(
+    "list", cls=PlainCommand, epilog="Example: mc2perf profiles list --profiles my_machines"
+)
 def profiles_list(
     profiles: Annotated[list[Path] | None, typer.Option(help="folder of your own", metavar="FOLDER")] = None,
 ) -> None:
@@ -309,7 +346,9 @@ def profiles_list(
     typer.echo("\n".join(f"{name:24}{load_machine(name, own).title}" for name in profile_names(own)))
 
 
-@profiles_app.command("show", epilog="Example: mc2perf profiles show atlas_800i_a2 --resolved")
+@profiles_app.command(
+    "show", cls=PlainCommand, epilog="Example: mc2perf profiles show atlas_800i_a2 --resolved"
+)
 def profiles_show(
     name: Annotated[str, typer.Argument(help="Profile name.")],
     resolved: Annotated[
@@ -338,7 +377,9 @@ def profiles_show(
         typer.echo(f"{path} = {show(quantity, quantity.symbol, 9)}  [{quantity.kind}: {quantity.ref}]")
 
 
-@profiles_app.command("check", epilog="Example: mc2perf profiles check my_machines/box.yaml")
+@profiles_app.command(
+    "check", cls=PlainCommand, epilog="Example: mc2perf profiles check my_machines/box.yaml"
+)
 def profiles_check(file: Annotated[Path, typer.Argument(help="Profile file.")]) -> None:
     """Check a profile file: every problem at once."""
     from mc2perf.machine import quantities
@@ -350,7 +391,7 @@ def profiles_check(file: Annotated[Path, typer.Argument(help="Profile file.")]) 
     )
 
 
-@models_app.command("list", epilog="Example: mc2perf models list")
+@models_app.command("list", cls=PlainCommand, epilog="Example: mc2perf models list")
 def models_list() -> None:
     """List every shipped model."""
     from mc2perf.readers.models import load_model, model_names
@@ -365,7 +406,7 @@ def models_list() -> None:
         typer.echo(f"{name:24}{size}, hidden {model.hidden_size}, {experts}")
 
 
-@models_app.command("show", epilog="Example: mc2perf models show mixtral-8x7b")
+@models_app.command("show", cls=PlainCommand, epilog="Example: mc2perf models show mixtral-8x7b")
 def models_show(name: Annotated[str, typer.Argument(help="Model name or file.")]) -> None:
     """Show the sizes of a model and what follows from them."""
     from dataclasses import asdict
@@ -406,6 +447,8 @@ def main() -> None:
         code = _refused(_usage(error))
     except (typer.Abort, KeyboardInterrupt):
         code = 130
+    except SystemExit:  # the reader of a pipe is gone, which typer takes for a failure
+        code = 0
     except BrokenPipeError:
         code = 0
         _drop_output()
@@ -423,9 +466,10 @@ def _refused(*problems: str) -> int:
 def _usage(error: Any) -> str:
     """What is wrong with the flags, on one line; the help itself where nothing was given."""
     context, text = getattr(error, "ctx", None), str(error.format_message())
-    if type(error).__name__ == "NoArgsIsHelpError" or context is None:
+    if type(error).__name__ == "NoArgsIsHelpError":
         return text
-    return f"{' '.join(text.split())} ('{context.command_path} --help' lists what there is)"
+    command = context.command_path if context else "mc2perf"
+    return f"{' '.join(text.split())} ('{command} --help' lists what there is)"
 
 
 def _drop_output() -> None:

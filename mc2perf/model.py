@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+LARGEST = 10_000_000
+"""Largest size that is believed; the widest vocabulary has a few hundred thousand words."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:

@@ -11,12 +11,15 @@ import math
 import re
 from dataclasses import dataclass
 from numbers import Real
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Num = float | NDArray[np.floating[Any]]
+    Num = float | NDArray[np.floating[Any]]
+else:
+    Num = Any  # only annotations name it; --help then does without NumPy
 """A number or a column of numbers: every equation takes either and returns the same."""
 
 

@@ -6,6 +6,7 @@ Ratios and differences are taken within one run; the machine's mood cancels out.
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -20,22 +21,38 @@ COMMANDS = {
     "import numpy, typer, yaml": [sys.executable, *BARE],
     "estimate mixtral-8x7b": [TOOL, "estimate", "mixtral-8x7b"],
     "estimate mixtral-8x7b --format json": [TOOL, "estimate", "mixtral-8x7b", "--format", "json"],
-    "estimate (one operator)": [TOOL, "estimate", "all_gather_matmul", "-m", "1024", "-n", "4096", "-k", "8192"],
+    "estimate (one operator)": [
+        TOOL,
+        "estimate",
+        "all_gather_matmul",
+        "-m",
+        "1024",
+        "-n",
+        "4096",
+        "-k",
+        "8192",
+    ],
     "estimate --help": [TOOL, "estimate", "--help"],
     "--help": [TOOL, "--help"],
 }
 
 
+# compiled files as a normal installation has them, whatever this shell says
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def wall(command: list[str]) -> float:
     """Seconds of one whole process."""
     begin = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=ENVIRONMENT)
     return time.perf_counter() - begin
 
 
 def processes() -> None:
     """Medians of whole processes, taken in turn, and what each costs beyond the bare imports."""
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for command in COMMANDS.values():
+        wall(command)
     for _ in range(RUNS):
         for name, command in COMMANDS.items():
             times[name].append(wall(command))

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mc2perf.model import Attention, Experts, LayerGroup, Model
+from mc2perf.model import LARGEST, Attention, Experts, LayerGroup, Model
 from mc2perf.readers.structure import InputError, Place, did_you_mean
 
-LARGEST = 10_000_000
-"""Largest size that is believed; the widest vocabulary has a few hundred thousand words."""
 MOST_LAYERS = 10_000
 
 NESTED_MODELS = ("text_config", "llm_config", "language_config")

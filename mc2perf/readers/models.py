@@ -12,8 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from mc2perf.model import Experts, Model
-from mc2perf.readers.hf_config import LARGEST, model_from_config
+from mc2perf.model import LARGEST, Experts, Model
 from mc2perf.readers.structure import (
     LARGEST_FILE,
     InputError,
@@ -90,10 +89,12 @@ def load_model(name_or_path: str) -> Model:
     """
     if name_or_path == "-":
         text = decode(sys.stdin.buffer.read(LARGEST_FILE + 1), "standard input")
-        return model_from_config(parse_json(text, "standard input"), "standard input", "standard input")
+        return _from_config(parse_json(text, "standard input"), "standard input", "standard input")
     name = name_or_path.lower()
-    if name in model_names() or name in model_aliases():
-        return _model_from_yaml(_shipped() / f"{model_aliases().get(name, name)}.yaml")
+    if name in model_names():
+        return _model_from_yaml(_shipped() / f"{name}.yaml")
+    if name in model_aliases():
+        return _model_from_yaml(_shipped() / f"{model_aliases()[name]}.yaml")
     return _load_file(_existing_file(name_or_path))
 
 
@@ -133,7 +134,14 @@ def _load_file(path: Path) -> Model:
     if path.suffix in (".yaml", ".yml"):
         return _model_from_yaml(path)
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return model_from_config(parse_json(read_text(path), str(path)), name, str(path))
+    return _from_config(parse_json(read_text(path), str(path)), name, str(path))
+
+
+def _from_config(tree: Any, name: str, source: str) -> Model:
+    """Build a model from a ``config.json``; its reader is imported when there is one to read."""
+    from mc2perf.readers.hf_config import model_from_config
+
+    return model_from_config(tree, name, source)
 
 
 def parse_json(text: str, name: str) -> Any:
@@ -175,7 +183,8 @@ def parse_json(text: str, name: str) -> Any:
     try:
         tree = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        end = "the text ends too early" if error.pos >= len(text.rstrip()) else error.msg
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        end = "the text ends too early" if cut else error.msg
         where = f"line {error.lineno}, column {error.colno}"
         raise InputError([f"{name}: {where}: is not JSON ({end}); fetch the file again"]) from None
     except RecursionError:

@@ -137,7 +137,7 @@ def _override(tree: dict[Any, Any], dotted: str, text: str, problems: list[str])
     for key in parents:
         node = _step(node, key)
     old = node.get(_key(node, last)) if isinstance(node, dict) else None
-    known = isinstance(node, dict) and _key(node, last) in node
+    known = isinstance(node, dict) and _key(node, last) in node and last not in ("value", "kind", "ref")
     if not known or (isinstance(old, dict | list) and "value" not in old):
         problems.append(f"--set {dotted}: is no value of this profile{did_you_mean(dotted, _paths(tree))}")
         return

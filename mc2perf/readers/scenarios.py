@@ -49,7 +49,7 @@ def read_scenario(target: str, given: Mapping[str, object]) -> tuple[Scenario, d
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     where: dict[str, str] = {}
-    if target.endswith((".yaml", ".yml")) and _on_disk(target):
+    if target.endswith((".yaml", ".yml")) and _on_disk(target) and Path(target).is_file():
         tree = read_yaml(Path(target))
         if "target" in tree:
             asked = {str(key): value for key, value in tree.items() if value is not None or key == "target"}

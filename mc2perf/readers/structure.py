@@ -159,7 +159,7 @@ def _mapping(args: tuple[Any, ...], tree: object, place: Place) -> Any:
     items = {key: value for key, value in tree.items() if key not in extra}
     for key in items:
         if not isinstance(key, args[0]) or isinstance(key, bool):
-            place.at(key).wrong(f"key is not a {'whole number' if args[0] is int else 'text'}")
+            place.at(key).wrong(f"key is not {'a whole number' if args[0] is int else 'text'}")
     return {key: structure(args[1], value, place.at(key)) for key, value in items.items()}
 
 
@@ -182,7 +182,7 @@ def _union(options: tuple[Any, ...], tree: object, place: Place) -> Any:
         return None if tree is None else structure(rest, tree, place)
     forms = {get_args(_hints(option)["form"])[0]: option for option in options}
     form = tree.get("form") if isinstance(tree, Mapping) else None
-    if form not in forms:
+    if not isinstance(form, str) or form not in forms:
         return place.at("form").wrong(f"'{form}' is not known{did_you_mean(form, forms)}")
     return structure(forms[form], tree, place)
 

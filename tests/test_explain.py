@@ -1,0 +1,145 @@
+"""``--explain``: every printed formula, evaluated as text with its printed numbers, gives the printed value."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mc2perf import cli
+from mc2perf.answer import Step
+from mc2perf.api import estimate
+from mc2perf.operators import OPERATORS
+from mc2perf.writers.explain import substituted, to_explanation
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "max": max,
+    "min": min,
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "sqrt": math.sqrt,
+    "log2": math.log2,
+    "abs": abs,
+}
+HEAD = re.compile(r"(\d+)\. (.+)  \[([a-z_0-9]+)\]")
+SIZES = {"m": 4096, "n": 4096, "k": 4096, "ranks": 8}
+
+QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
+    **{
+        f"{name}, {schedule}": (name, SIZES | {"schedule": schedule})
+        for name, operator in OPERATORS.items()
+        for schedule in ("serial", "mc2", "coc")
+        if not (operator.grouped and schedule == "coc")
+    },
+    **{
+        f"moe_layer, {schedule}": ("moe_layer", SIZES | {"schedule": schedule, "experts_per_rank": 4})
+        for schedule in ("serial", "mc2", "micro_batch", "dual_batch")
+    },
+    **{
+        f"deepseek-v3, {schedule}": ("deepseek-v3", {"schedule": schedule, "ep": 8, "batch_size": 2})
+        for schedule in ("serial", "mc2", "micro_batch", "dual_batch")
+    },
+    "mixtral-8x7b, coc": ("mixtral-8x7b", {"schedule": "coc", "tp": 8}),
+    "mixtral-8x7b, two servers": ("mixtral-8x7b", {"nodes": 2, "ep": 8, "imbalance": 1.5}),
+    "qwen3-30b-a3b, across servers": ("qwen3-30b-a3b", {"nodes": 2, "ep": 16, "dispatch_dtype": "int8"}),
+    "capacity": ("mixtral-8x7b", {"capacity_factor": 2, "phase": "prefill"}),
+    "950": ("all_to_all_matmul", SIZES | {"hardware": "ascend_950pr", "dtype": "mxfp8"}),
+    "950dt": ("moe_layer", SIZES | {"hardware": "ascend_950dt", "dtype": "fp8", "experts_per_rank": 4}),
+    "h100": ("mixtral-8x7b", {"hardware": "h100_sxm", "dtype": "fp8"}),
+    "a3": ("deepseek-v3", {"hardware": "atlas_800t_a3", "ep": 16, "phase": "prefill"}),
+    "four ranks": ("matmul_all_reduce", SIZES | {"ranks": 4}),
+    "vendor engine": ("matmul_all_reduce", SIZES | {"engine": "vendor_model"}),
+    "vendor rule": ("matmul_all_reduce", SIZES | {"matmul_rule": "vendor_model"}),
+    "aiv": ("matmul_all_reduce", SIZES | {"engine": "aiv"}),
+    "columns": ("all_to_all_matmul", SIZES | {"split_axis": "n", "tile_cnt": 4, "buffers": 1}),
+    "contraction": ("all_gather_matmul", SIZES | {"split_axis": "k", "tile_cnt": 2}),
+    "warm": ("moe_layer", SIZES | {"l2": "warm", "experts_per_rank": 2, "shared_width": 2048}),
+}
+
+
+def worth(expression: str) -> float:
+    """The value of an arithmetic expression; names other than the six functions are an error."""
+    tree = ast.parse(expression.strip(), mode="eval")
+    assert {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= FUNCTIONS.keys()
+    return float(eval(compile(tree, "formula", "eval"), {"__builtins__": {}}, FUNCTIONS))
+
+
+def blocks(text: str) -> list[tuple[str, list[str]]]:
+    """Heads and lines of the numbered steps."""
+    found: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        if HEAD.fullmatch(line):
+            found.append((line, []))
+        elif line.startswith("   ") and found:
+            found[-1][1].append(line.strip())
+    return found
+
+
+def check(text: str) -> tuple[int, int]:
+    """Evaluate every step; how many had a formula, and how many only the numbers they were given."""
+    formulas = bare = 0
+    steps = blocks(text)
+    assert [int(head.split(".")[0]) for head, _ in steps] == list(range(1, len(steps) + 1))
+    for head, lines in steps:
+        values = [float(value) for value in lines[-1].removeprefix("= ").split(", ")]
+        assert all(map(math.isfinite, values)), head
+        if lines[0].startswith("with "):
+            bare += 1
+            continue
+        formula, numbers, _ = lines
+        parts = numbers.removeprefix("= ").split(" ; ")
+        assert len(formula.split(" ; ")) == len(parts) <= len(values), head
+        assert len(parts) == len(values) or "[stretched]" in head or len(values) > len(parts) >= 1, head
+        for part, value in zip(parts, values, strict=False):
+            assert worth(part) == pytest.approx(value, rel=1e-6, abs=1e-15), (head, part)
+        formulas += 1
+    return formulas, bare
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_every_formula_gives_its_value(name: str) -> None:
+    target, given = QUESTIONS[name]
+    answer = estimate(target, explain=True, **given)
+    text = to_explanation(answer)
+    formulas, bare = check(text)
+    assert formulas + bare == len(answer.steps)
+    assert formulas >= 2
+    assert formulas > 3 * bare, [step.equation for step in answer.steps if not step.formula]
+    best = answer.best
+    assert best is not None
+    assert f"{best.total_time:.9g} s" in text.splitlines()[-1]
+
+
+def test_the_check_notices_a_wrong_value() -> None:
+    text = to_explanation(estimate("matmul_all_reduce", explain=True, **SIZES))
+    numbers = next(lines for _, lines in blocks(text))
+    with pytest.raises(AssertionError):
+        check(text.replace(numbers[-1], "= 1234.5", 1))
+
+
+def test_names_are_replaced_whole() -> None:
+    step = Step(
+        label="", equation="", formula="m + mn * m_n", numbers={"m": 1.0, "mn": 2.0, "m_n": 3.0}, value=7.0
+    )
+    assert substituted(step) == "1 + 2 * 3"
+
+
+@pytest.mark.parametrize("form", ["table", "markdown"])
+def test_the_command_prints_the_same_text(
+    form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["-m", "4096", "-n", "4096", "-k", "4096", "--ranks", "8", "--explain", "--format", form]
+    monkeypatch.setattr("sys.argv", ["mc2perf", "estimate", "all_to_all_matmul", *args])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().out.endswith(
+        "\n" + to_explanation(estimate("all_to_all_matmul", explain=True, **SIZES))
+    )
+
+
+def test_nothing_is_written_down_unless_asked() -> None:
+    assert estimate("mixtral-8x7b").steps == ()
