@@ -225,7 +225,7 @@ def estimate(
     form = _format(output, format, problems)
     try:
         scenario, from_file = read_scenario(target, {**given, "dispatcher": dispatcher})
-        answer = estimate_scenario(scenario, {**from_file, **overrides}, profiles or (), explain)
+        answer = estimate_scenario(scenario, {**from_file, **overrides}, _folders(profiles), explain)
     except InputError as error:
         problems += error.problems
     if problems:
@@ -239,6 +239,11 @@ def estimate(
     asked = answer.rows[-1:] if scenario.schedule != "all" else answer.rows
     if not any(row.legal for row in asked):
         raise typer.Exit(1)
+
+
+def _folders(given: list[Path] | None) -> list[Path]:
+    """Options arrive as text."""
+    return [Path(folder) for folder in given or ()]
 
 
 def _assignments(texts: list[str], problems: list[str]) -> Iterator[tuple[str, str]]:
@@ -342,7 +347,7 @@ def profiles_list(
     """List every profile that can be named."""
     from mc2perf.readers.profiles import load_machine, profile_names
 
-    own = profiles or ()
+    own = _folders(profiles)
     typer.echo("\n".join(f"{name:24}{load_machine(name, own).title}" for name in profile_names(own)))
 
 
@@ -366,12 +371,12 @@ def profiles_show(
     if problems:
         raise InputError(problems)
     if not resolved and not overrides:
-        typer.echo(read_text(find_profile(name, profiles or ())), nl=False)
+        typer.echo(read_text(find_profile(name, _folders(profiles))), nl=False)
         return
     from mc2perf.machine import quantities
     from mc2perf.units import show
 
-    machine = load_machine(name, profiles or (), overrides)
+    machine = load_machine(name, _folders(profiles), overrides)
     typer.echo(f"{machine.name}: {machine.title}; one rank is one {machine.rank}")
     for path, quantity in quantities(machine):
         typer.echo(f"{path} = {show(quantity, quantity.symbol, 9)}  [{quantity.kind}: {quantity.ref}]")
@@ -385,7 +390,7 @@ def profiles_check(file: Annotated[Path, typer.Argument(help="Profile file.")]) 
     from mc2perf.machine import quantities
     from mc2perf.readers.profiles import load_machine_file
 
-    machine = load_machine_file(file, [file.parent])
+    machine = load_machine_file(Path(file), [Path(file).parent])
     typer.echo(
         f"{file}: fine; {machine.title}, {sum(1 for _ in quantities(machine))} numbers, each with a source"
     )

@@ -7,8 +7,9 @@ number, every equation with its numbers (for ``--explain``), every step outside 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from mc2perf.answer import Step
 from mc2perf.equations import collectives, matmul
 from mc2perf.machine import (
+    Band,
     ConstantRule,
     Curve,
     CurveRule,
@@ -50,14 +52,23 @@ class Cost(NamedTuple):
 class Ledger:
     """What an estimate used: numbers by path, equations in order, ranges left."""
 
-    used: dict[str, Quantity] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     extrapolated: dict[str, None] = field(default_factory=dict)
     recording: bool = False
 
     def use(self, path: str, part: Any) -> None:
         """Count every sourced number below a part of the machine as used."""
-        self.used.update({f"{path}.{name}".rstrip("."): quantity for name, quantity in quantities(part)})
+        self.parts.setdefault(path, part)
+
+    @property
+    def used(self) -> dict[str, Quantity]:
+        """Every sourced number used, by path."""
+        return {
+            f"{path}.{name}".rstrip("."): quantity
+            for path, part in self.parts.items()
+            for name, quantity in quantities(part() if callable(part) else part)
+        }
 
     def run(self, label: str, equation: Callable[..., Any], **numbers: Any) -> Any:
         """Evaluate an equation; write it down when an explanation was asked for."""
@@ -142,8 +153,8 @@ class Costs:
     warm_l2: bool = False
 
     def __post_init__(self) -> None:
-        rules = self.machine.cube.rules
-        self.rule = rules[self.matmul_rule or self.machine.cube.rule]
+        self.rule_name = self.matmul_rule or self.machine.cube.rule
+        self.rule = self.machine.cube.rules[self.rule_name]
 
     def peak(self, dtype: str) -> float:
         """Cube peak of an element type. [FLOP/s]"""
@@ -189,9 +200,7 @@ class Costs:
             Groups with rows; default all.
         """
         shape = Shape(label, rows / groups, n, k, groups, dtype)
-        self.ledger.use(
-            f"cube.rules.{self.matmul_rule or self.machine.cube.rule}", _used_part(self.rule, dtype)
-        )
+        self.ledger.use(f"cube.rules.{self.rule_name}.{dtype}", partial(_used_part, self.rule, dtype))
         item = DTYPES[dtype]
         item_size = item.size + item.scale_size / item.scale_block if item.scale_block else item.size
         read = self._weights_read(groups if touched is None else touched, n, k, item_size)
@@ -325,36 +334,49 @@ class Costs:
         if name not in engine.curves:
             return self._on_wires(label, name, at, tier, size, ranks)
         path = f"tiers.{at}.engines.{engine_name}"
-        self.ledger.use(f"{path}.curves.{name}", engine.curves[name])
+        curve = engine.curves[name]
+        self.ledger.use(f"{path}.curves.{name}", curve)
+        time = self._on_curve(label, f"{path}.curves.{name}", curve, curve.ranks, size, ranks)
+        if curve.device:
+            at_path = f"{path}.curves.{name}.device"
+            device = self._on_curve(f"{label} on the device", at_path, curve, curve.device, size, ranks)
+            device = np.minimum(device, time)
+            return Cost(device, time - device)
         self.ledger.use(f"{path}.host_launch", engine.host_launch)
-        time = self._on_curve(label, f"{path}.curves.{name}", engine.curves[name], size, ranks)
         launch = np.minimum(engine.host_launch, time)
         return Cost(time - launch, launch)
 
-    def _on_curve(self, label: str, path: str, curve: Curve, size: Num, ranks: float) -> Num:
+    def _on_curve(
+        self,
+        label: str,
+        path: str,
+        curve: Curve,
+        fits: Mapping[int, tuple[Band, ...]],
+        size: Num,
+        ranks: float,
+    ) -> Num:
         """A fitted curve, by its rank rule."""
         if curve.rank_rule != "interpolate":
             rule = collectives.RANK_RULES[curve.rank_rule]
-            time = self._banded(label, curve, 8, size * rule.weight(ranks))
+            time = self._banded(label, fits[8], size * rule.weight(ranks))
             return time / rule.divisor(ranks)
-        low = max((p for p in curve.ranks if p <= ranks), default=min(curve.ranks))
-        high = min((p for p in curve.ranks if p >= ranks), default=max(curve.ranks))
-        if not min(curve.ranks) <= ranks <= max(curve.ranks):
-            self.ledger.extrapolated[
-                f"{path}: {ranks:g} ranks, fitted for {min(curve.ranks)}..{max(curve.ranks)}"
-            ] = None
+        low = max((p for p in fits if p <= ranks), default=min(fits))
+        high = min((p for p in fits if p >= ranks), default=max(fits))
+        if not min(fits) <= ranks <= max(fits):
+            fitted = f"fitted for {min(fits)}..{max(fits)}"
+            self.ledger.extrapolated[f"{path}: {ranks:g} ranks, {fitted}"] = None
         if low == high:
-            return self._banded(label, curve, low, size)
+            return self._banded(f"{label}: curve of {low} ranks", fits[low], size)
         between: Num = self.ledger.run(
             f"{label}: between {low} and {high} ranks", collectives.interpolated_over_ranks,
             ranks=ranks, low=low, high=high,
-            time_low=self._banded(label, curve, low, size), time_high=self._banded(label, curve, high, size),
+            time_low=self._banded(f"{label}: curve of {low} ranks", fits[low], size),
+            time_high=self._banded(f"{label}: curve of {high} ranks", fits[high], size),
         )  # fmt: skip
         return between
 
-    def _banded(self, label: str, curve: Curve, ranks: int, size: Num) -> Num:
-        """The band of a curve that the size falls into."""
-        bands = curve.ranks[ranks]
+    def _banded(self, label: str, bands: tuple[Band, ...], size: Num) -> Num:
+        """The band that the size falls into."""
         up_to, constant, slope, quadratic = (
             np.array([float(getattr(band, name)) for band in bands])
             for name in ("up_to", "constant", "slope", "quadratic")
@@ -363,7 +385,7 @@ class Costs:
         at_least = np.maximum.accumulate(np.concatenate([[0.0], ends]))
         band = np.searchsorted(up_to, size)
         time: Num = self.ledger.run(
-            f"{label}: curve of {ranks} ranks", collectives.band_time, size=size, constant=constant[band],
+            label, collectives.band_time, size=size, constant=constant[band],
             slope=slope[band], quadratic=quadratic[band], at_least=at_least[band],
         )  # fmt: skip
         return time

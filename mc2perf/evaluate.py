@@ -12,7 +12,7 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
 from mc2perf.remarks import assumptions_of, remarks_of
-from mc2perf.rows import ROWS, best_tiles, serial_row
+from mc2perf.rows import ROWS, best_tiles, fused_groups, serial_row
 from mc2perf.scenario import SCHEDULES, Scenario
 from mc2perf.study import Study, main_layer, study_of
 from mc2perf.workload.parts import ExpertPath, Pair, Part
@@ -65,8 +65,9 @@ def _answer(study: Study, rows: tuple[Row, ...]) -> Answer:
     meaning = {axis: getattr(operator, axis) for axis in "mnk"} if operator else {}
     if scenario.target == MOE_LAYER:
         meaning = MOE_LAYER_MEANING
+    groups = fused_groups(study.of_kind(Pair), study.of_kind(ExpertPath))
     remarks: tuple[Remark, ...] = tuple(
-        remarks_of(scenario, study.costs, rows, study.model, study.npus, study.refused_tiles)
+        remarks_of(scenario, study.costs, rows, study.model, study.npus, study.refused_tiles, groups)
     )
     return Answer(
         kind="operator" if study.model is None else "model",

@@ -71,16 +71,24 @@ def fused(costs: Costs, scenario: Scenario, operator: str, ranks: float) -> Verd
     machine = costs.machine
     if machine.family == "gpu":
         return Verdict(False, "MC2 is part of CANN; this machine is not an Ascend")
-    allowed = RANKS[FAMILY[operator], machine.family]
-    if ranks > 1 and ranks not in allowed:
-        listed = ", ".join(map(str, allowed)) or "none"
-        return Verdict(False, f"{operator} takes {listed} ranks on {machine.family}, not {ranks:g}")
     spanned = costs.tiers_for(ranks)
+    beyond = undocumented_ranks(costs, operator, ranks)
+    if beyond and len(spanned) == 1:
+        return Verdict(False, beyond)
     for name, tier in spanned:
         engine_name, engine = costs.engine_of(tier)
         if not engine.interleaves:
             return Verdict(False, f"engine {engine_name} ({name}) cannot be interleaved inside a kernel")
     return _across(scenario, [tier.needs_rdma for _, tier in spanned])
+
+
+def undocumented_ranks(costs: Costs, operator: str, ranks: float) -> str:
+    """Say it when the operator's document does not list this many ranks on this family of machines."""
+    family = costs.machine.family
+    allowed = RANKS.get((FAMILY[operator], family), ())
+    if ranks <= 1 or ranks in allowed:
+        return ""
+    return f"{operator} takes {', '.join(map(str, allowed)) or 'no'} ranks on {family}, not {ranks:g}"
 
 
 def _across(scenario: Scenario, needs_rdma: list[bool]) -> Verdict:

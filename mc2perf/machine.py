@@ -183,10 +183,15 @@ RankRule = Literal["interpolate", "mesh_half", "mesh_peers", "ring", "ring_half"
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Cost of one collective: bands per number of ranks, and the rule for other numbers of ranks."""
+    """Cost of one collective: bands per number of ranks, and the rule for other numbers of ranks.
+
+    ``device`` is what the device alone needs where ``ranks`` holds host-launched times: a kernel that
+    sends many pieces pays the difference once.
+    """
 
     rank_rule: RankRule
     ranks: dict[int, tuple[Band, ...]]
+    device: dict[int, tuple[Band, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +218,7 @@ class Engine:
     note: str
     interleaves: bool
     deduplicates: bool = False
-    host_launch: Seconds
+    host_launch: Seconds = 0.0
     round_cost: Seconds
     comm_under_compute: Factor
     compute_under_comm: Factor

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mc2perf.answer import Remark, Row
 from mc2perf.costs import Costs
+from mc2perf.legality import undocumented_ranks
 from mc2perf.model import Model
 from mc2perf.operators import DTYPES, OPERATORS
 from mc2perf.scenario import Scenario
@@ -20,6 +21,7 @@ CODES = {
     "CANN_8_0": "CANN 8.0 fuses inside one server only",
     "COC_EXCLUDES_MC2": "CoC and MC2 cannot be switched on together",
     "TILE_CNT_IS_CANN_S": "the library chooses the tile count",
+    "RANKS_UNDOCUMENTED": "fused across servers with more ranks than the operator's document lists",
     "TILE_REFUSED": "the tile count asked for breaks a limit",
     "PEER_WINDOW": "bytes per peer are outside the operator's window",
     "WEIGHTS_DO_NOT_FIT": "the weights alone exceed the memory",
@@ -36,6 +38,7 @@ def remarks_of(
     model: Model | None,
     npus: float,
     refused_tiles: dict[int, str],
+    groups: list[tuple[str, float]],
 ) -> Iterator[Remark]:
     """Every warning that applies, most important first."""
     legal = [row for row in rows if row.legal]
@@ -47,6 +50,7 @@ def remarks_of(
         )
     yield from _slower(rows)
     yield from _software(scenario, rows)
+    yield from _undocumented(costs, rows, groups)
     yield from _limits(scenario, costs, rows, refused_tiles)
     yield from _memory(scenario, costs, model)
     for what in costs.ledger.extrapolated:
@@ -99,6 +103,15 @@ def _software(scenario: Scenario, rows: tuple[Row, ...]) -> Iterator[Remark]:
             "TILE_CNT_IS_CANN_S",
             "CANN's operator chooses the tile count; it is a knob in CoC and in kernels of your own",
         )
+
+
+def _undocumented(costs: Costs, rows: tuple[Row, ...], groups: list[tuple[str, float]]) -> Iterator[Remark]:
+    """Fusing across servers goes by the CANN version; the operators' documents may list fewer ranks."""
+    fused = any(row.schedule == "mc2" and row.legal and not row.reason for row in rows)
+    for operator, ranks in groups if fused else ():
+        beyond = undocumented_ranks(costs, operator, ranks)
+        if beyond:
+            yield Remark("RANKS_UNDOCUMENTED", f"{beyond}; taken as legal because CANN 8.5 fuses over RoCE")
 
 
 def _limits(

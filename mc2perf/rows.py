@@ -181,10 +181,15 @@ def _mc2(study: Study, serial: Row) -> Row:
 
 def _fused_verdict(study: Study, pairs: list[Pair], paths: list[ExpertPath]) -> Verdict:
     """The verdict of the groups that communicate; an illegal one decides."""
-    asked = [(p.name if p.name in legality.FAMILY else "all_gather_matmul", p.ranks) for p in pairs[:1]]
-    asked += [("all_to_all_v_grouped_matmul", path.ranks) for path in paths[:1]]
-    verdicts = [legality.fused(study.costs, study.scenario, name, ranks) for name, ranks in asked]
+    groups = fused_groups(pairs, paths)
+    verdicts = [legality.fused(study.costs, study.scenario, name, ranks) for name, ranks in groups]
     return min(verdicts, key=lambda v: (v.legal, not v.serial))
+
+
+def fused_groups(pairs: list[Pair], paths: list[ExpertPath]) -> list[tuple[str, float]]:
+    """The fused operators that mc2 would use, with the ranks of each."""
+    groups = [(p.name if p.name in legality.FAMILY else "all_gather_matmul", p.ranks) for p in pairs[:1]]
+    return [*groups, *(("all_to_all_v_grouped_matmul", path.ranks) for path in paths[:1])]
 
 
 def _shared(paths: list[ExpertPath]) -> bool:

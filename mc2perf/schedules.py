@@ -108,7 +108,7 @@ def pair_mc2(pair: Pair, pieces: Num, on: Conditions) -> Timing:
     launches = launch_of(p.compute)
     bounds = _two_stages(pair.name, pair.order, p.comm.cost.work, compute, pieces, head, on.buffers, on)
     overlap = _overlapped(bounds, pieces * compute + head, pieces * p.comm.cost.work, on)
-    fixed = serial((*once.prefix, _only_launch(p.comm)))
+    fixed = serial((*once.prefix, _only_launch(once.comm)))
     memory = pieces * _memory(p.compute)
     fused = Timing(
         overlap.total + launches,
@@ -184,8 +184,8 @@ def experts_mc2(path: ExpertPath, on: Conditions) -> Timing:
     """Two fused halves, one piece per local expert: dispatch + FFN1, then FFN2 + combine."""
     whole, one = path.build(1.0, False), path.build(float(path.experts_per_rank), True)
     shared = work_of(whole.beside)
-    first = _half("comm_first", one.comm_in, one.first, path.experts_per_rank, shared, on)
-    second = _half("compute_first", one.comm_out, one.second, path.experts_per_rank, 0.0, on)
+    first = _half("comm_first", whole.comm_in, one.comm_in, one.first, path.experts_per_rank, shared, on)
+    second = _half("compute_first", whole.comm_out, one.comm_out, one.second, path.experts_per_rank, 0.0, on)
     rest = serial((*whole.before, *whole.middle, *whole.after, *whole.weight_grads))
     beside = Timing(
         *(launch_of(whole.beside),) * 2, 0.0, launch_of(whole.beside), 0.0, _memory(whole.beside), 0.0
@@ -193,14 +193,16 @@ def experts_mc2(path: ExpertPath, on: Conditions) -> Timing:
     return _exact(first + second + rest + beside)
 
 
-def _half(order: str, comm: Segment, matmul: Segment, pieces: int, head: Num, on: Conditions) -> Timing:
-    """One fused half of the expert path."""
+def _half(
+    order: str, whole: Segment, comm: Segment, matmul: Segment, pieces: int, head: Num, on: Conditions
+) -> Timing:
+    """One fused half of the expert path; the host launches the whole exchange once."""
     round_cost = on.round_cost if pieces > 1 else 0.0
     compute = matmul.cost.work + round_cost
     # all exchanges of the local experts are issued up front: every piece has its buffer
     bounds = _two_stages(matmul.name, order, comm.cost.work, compute, float(pieces), head, float(pieces), on)
     overlap = _overlapped(bounds, pieces * compute + head, pieces * comm.cost.work, on)
-    launch, send = matmul.cost.launch, comm.cost.launch
+    launch, send = matmul.cost.launch, whole.cost.launch
     return Timing(
         overlap.total + launch + send,
         pieces * compute + head + launch,

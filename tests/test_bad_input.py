@@ -1,5 +1,6 @@
 """Wrong input: one line per problem, all at once, exit 2, nothing on standard output, never a traceback."""
 
+# ruff: noqa: E501 - exact lines stand in tables
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The command: its commands and flags, exit codes, files, streams, and the words it shares with a scenario."""
+"""The command: commands and flags, exit codes, files, streams, and the words it shares with a scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--explain``: every printed formula, evaluated as text with its printed numbers, gives the printed value."""
+"""``--explain``: every printed formula, evaluated as text with the printed numbers, gives the value."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
 }
 HEAD = re.compile(r"(\d+)\. (.+)  \[([a-z_0-9]+)\]")
-SIZES = {"m": 4096, "n": 4096, "k": 4096, "ranks": 8}
+SIZES: dict[str, Any] = {"m": 4096, "n": 4096, "k": 4096, "ranks": 8}
 
-QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
+QUESTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     **{
         f"{name}, {schedule}": (name, SIZES | {"schedule": schedule})
         for name, operator in OPERATORS.items()

@@ -67,7 +67,8 @@ def test_every_number_of_a_scenario_is_a_float() -> None:
 def test_a_file_gives_what_was_not_given(tmp_path: Path) -> None:
     file = tmp_path / "q.yaml"
     file.write_text(
-        "scenario_version: 1\ntarget: mixtral-8x7b\nseq_len: 2K\nep: 4\ncann: 8.0\nrdma: no\nbatch_size: null\n"
+        "scenario_version: 1\ntarget: mixtral-8x7b\nseq_len: 2K\nep: 4\ncann: 8.0\nrdma: no\n"
+        "batch_size: null\n"
         "set: {memory.bandwidth: 1 TB/s, memory.efficiency: 0.5, tiers.node.needs_rdma: true}\n",
         encoding="utf-8",
     )

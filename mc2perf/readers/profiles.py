@@ -212,10 +212,13 @@ def _contradictions(machine: Machine) -> list[str]:
 def _curve_problems(curve: Curve) -> list[str]:
     """Bands must rise, the last one be open; a fit for 8 ranks needs a rule, several need interpolation."""
     found = []
-    for ranks, bands in curve.ranks.items():
-        ends = [band.up_to for band in bands]
-        if not bands or ends != sorted(set(ends)) or ends[-1] != float("inf"):
-            found.append(f"ranks.{ranks}: up_to must rise, and the last band has none")
+    for name, fits in (("ranks", curve.ranks), ("device", curve.device)):
+        for ranks, bands in fits.items():
+            ends = [band.up_to for band in bands]
+            if not bands or ends != sorted(set(ends)) or ends[-1] != float("inf"):
+                found.append(f"{name}.{ranks}: up_to must rise, and the last band has none")
     if curve.rank_rule != "interpolate" and list(curve.ranks) != [8]:
         found.append(f"rank_rule: '{curve.rank_rule}' needs one fit, made with 8 ranks")
+    if curve.device and curve.device.keys() != curve.ranks.keys():
+        found.append("device: must have the same rank counts as 'ranks'")
     return found
