@@ -335,8 +335,7 @@ class Costs:
             return self._on_wires(label, name, at, tier, size, ranks)
         path = f"tiers.{at}.engines.{engine_name}"
         curve = engine.curves[name]
-        self.ledger.use(f"{path}.curves.{name}", curve)
-        time = self._on_curve(label, f"{path}.curves.{name}", curve, curve.ranks, size, ranks)
+        time = self._on_curve(label, f"{path}.curves.{name}.ranks", curve, curve.ranks, size, ranks)
         if curve.device:
             at_path = f"{path}.curves.{name}.device"
             device = self._on_curve(f"{label} on the device", at_path, curve, curve.device, size, ranks)
@@ -358,6 +357,7 @@ class Costs:
         """A fitted curve, by its rank rule."""
         if curve.rank_rule != "interpolate":
             rule = collectives.RANK_RULES[curve.rank_rule]
+            self.ledger.use(f"{path}.8", fits[8])
             time = self._banded(label, fits[8], size * rule.weight(ranks))
             return time / rule.divisor(ranks)
         low = max((p for p in fits if p <= ranks), default=min(fits))
@@ -365,6 +365,8 @@ class Costs:
         if not min(fits) <= ranks <= max(fits):
             fitted = f"fitted for {min(fits)}..{max(fits)}"
             self.ledger.extrapolated[f"{path}: {ranks:g} ranks, {fitted}"] = None
+        self.ledger.use(f"{path}.{low}", fits[low])
+        self.ledger.use(f"{path}.{high}", fits[high])
         if low == high:
             return self._banded(f"{label}: curve of {low} ranks", fits[low], size)
         between: Num = self.ledger.run(

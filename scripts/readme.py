@@ -1,0 +1,42 @@
+"""Fill the README's worked examples with what the tool prints: ``python scripts/readme.py [--check]``."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+from pathlib import Path
+from unittest import mock
+
+README = Path(__file__).parent.parent / "README.md"
+EXAMPLE = re.compile(r"<!-- example: (mc2perf [^\n]*?) -->\n(?:\n```console\n.*?\n```\n)?", re.DOTALL)
+
+
+def output(command: str) -> str:
+    """What a command prints."""
+    from mc2perf import cli
+
+    printed = io.StringIO()
+    argv = mock.patch.object(sys, "argv", shlex.split(command))
+    with argv, contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        cli.main()
+    return "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
+
+
+def filled(text: str) -> str:
+    """The README with every example's output as it is now."""
+
+    def example(found: re.Match[str]) -> str:
+        return f"<!-- example: {found[1]} -->\n\n```console\n$ {found[1]}\n{output(found[1])}\n```\n"
+
+    return EXAMPLE.sub(example, text)
+
+
+if __name__ == "__main__":
+    old = README.read_text(encoding="utf-8")
+    new = filled(old)
+    if "--check" in sys.argv and new != old:
+        sys.exit("README.md: examples are out of date; run python scripts/readme.py")
+    README.write_text(new, encoding="utf-8")
