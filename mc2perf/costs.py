@@ -26,6 +26,7 @@ from mc2perf.machine import (
     L2StepsRule,
     LinearRule,
     Machine,
+    MatmulRule,
     PowerRule,
     Quantity,
     Tier,
@@ -152,9 +153,15 @@ class Costs:
     matmul_rule: str | None = None
     warm_l2: bool = False
 
-    def __post_init__(self) -> None:
-        self.rule_name = self.matmul_rule or self.machine.cube.rule
-        self.rule = self.machine.cube.rules[self.rule_name]
+    @property
+    def rule_name(self) -> str:
+        """The utilisation rule that answers: the chosen one, else the profile's."""
+        return self.matmul_rule or self.machine.cube.rule
+
+    @property
+    def rule(self) -> MatmulRule:
+        """Its constants."""
+        return self.machine.cube.rules[self.rule_name]
 
     def peak(self, dtype: str) -> float:
         """Cube peak of an element type. [FLOP/s]"""

@@ -213,7 +213,7 @@ def test_loops_and_unknown_bases_are_refused(tmp_path: Path) -> None:
         ("memory.efficiency", "0.5", 0.5),
         ("cube.peak.bf16", "100 TFLOP/s", 100e12),
         ("cube.cores", "24", 24.0),
-        ("tiers.node.engines.measured.host_launch", "3.5 us", 3.5e-6),
+        ("tiers.node.engines.measured.round_cost", "3.5 us", 3.5e-6),
         ("tiers.node.engines.measured.curves.all_to_all.ranks.8.1.slope", "1 us/MiB", 1e-6 / 2**20),
         ("tiers.node.engines.measured.curves.all_to_all.ranks.8.0.constant", "1 us", 1e-6),
     ],
