@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mc2perf import evaluate
 from mc2perf.answer import Answer
+from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_scenario, scenario_tree
-from mc2perf.scenario import Scenario, is_operator
+from mc2perf.scenario import DEFAULT_HARDWARE, Scenario, is_operator
 
 
 def estimate(
@@ -52,15 +53,46 @@ def estimate(
     >>> answer.best.schedule, answer.best.bound
     ('serial', 'compute')
     """
-    scenario, overrides = read_scenario(target, given)
-    return estimate_scenario(scenario, {**overrides, **(set or {})}, [Path(p) for p in profiles], explain)
+    return ask(target, given, set or {}, [Path(folder) for folder in profiles], explain)[0]
+
+
+def ask(
+    target: str,
+    given: Mapping[str, object],
+    overrides: Mapping[str, str],
+    own: Sequence[Path] = (),
+    explain: bool = False,
+) -> tuple[Answer, Scenario, dict[str, str]]:
+    """Estimate; return the answer with the question as it was read and the overrides of its profile."""
+    try:
+        scenario, from_file = read_scenario(target, given)
+    except InputError as error:
+        machine = str(given.get("hardware") or DEFAULT_HARDWARE)
+        raise InputError(
+            [*error.problems, *_problems(lambda: load_machine(machine, own, overrides))]
+        ) from None
+    both = {**from_file, **overrides}
+    return estimate_scenario(scenario, both, own, explain), scenario, both
+
+
+def _problems(load: Callable[[], object]) -> list[str]:
+    """What is wrong with a file, if anything."""
+    try:
+        load()
+    except InputError as error:
+        return error.problems
+    return []
 
 
 def estimate_scenario(
     scenario: Scenario, overrides: Mapping[str, str], own: Sequence[Path] = (), explain: bool = False
 ) -> Answer:
     """Estimate a scenario that was read already."""
-    machine = load_machine(scenario.hardware, own, overrides)
+    try:
+        machine = load_machine(scenario.hardware, own, overrides)
+    except InputError as error:
+        more = [] if is_operator(scenario.target) else _problems(lambda: load_model(scenario.target))
+        raise InputError([*error.problems, *more]) from None
     model = None if is_operator(scenario.target) else load_model(scenario.target)
     answer = evaluate.estimate(scenario, machine, model, explain)
     return evaluate.with_inputs(answer, scenario_tree(scenario, overrides, whole=True))

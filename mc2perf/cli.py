@@ -216,22 +216,22 @@ def estimate(
     if target is None:
         typer.echo(f"estimate needs a target. Three examples:\n\n{EXAMPLES}", err=True)
         raise typer.Exit(2)
-    from mc2perf.api import estimate_scenario
-    from mc2perf.readers.scenarios import read_scenario, scenario_tree
+    from mc2perf.api import ask
+    from mc2perf.readers.scenarios import scenario_tree
     from mc2perf.writers import files
 
     problems: list[str] = []
     overrides = dict(_assignments(set or [], problems))
     form = _format(output, format, problems)
     try:
-        scenario, from_file = read_scenario(target, {**given, "dispatcher": dispatcher})
-        answer = estimate_scenario(scenario, {**from_file, **overrides}, _folders(profiles), explain)
+        asked_for = {**given, "dispatcher": dispatcher}
+        answer, scenario, overrides = ask(target, asked_for, overrides, _folders(profiles), explain)
     except InputError as error:
         problems += error.problems
     if problems:
         raise InputError(problems)
     if save_scenario:
-        files.write(_yaml(scenario_tree(scenario, {**from_file, **overrides})), save_scenario)
+        files.write(_yaml(scenario_tree(scenario, overrides)), save_scenario)
     files.write(_text(answer, form, explain), output)
     if form in ("json", "csv"):
         for remark in answer.warnings:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mc2perf.answer import Step
 from mc2perf.equations import collectives, matmul
@@ -91,9 +92,10 @@ def _constant(costs: Costs, rule: ConstantRule, shape: Shape) -> tuple[Num, Num]
 def _curve(costs: Costs, rule: CurveRule, shape: Shape) -> tuple[Num, Num]:
     work = np.array([point.work for point in rule.points])
     share = np.array([point.utilisation for point in rule.points])
-    flops = matmul.matmul_flops(shape.rows, shape.n, shape.k)
-    reached = matmul.curve_utilisation(flops, work, share)
-    return costs.peak(shape.dtype), reached * costs.rounds(shape)
+    # a last round that is not full takes as long as a full one: look up the work of whole rounds
+    full = costs.rounds(shape)
+    flops = matmul.matmul_flops(shape.rows, shape.n, shape.k) / full
+    return costs.peak(shape.dtype), matmul.curve_utilisation(flops, work, share) * full
 
 
 def _l2_steps(costs: Costs, rule: L2StepsRule, shape: Shape) -> tuple[Num, Num]:
@@ -113,8 +115,7 @@ def _power(costs: Costs, rule: PowerRule, shape: Shape) -> tuple[Num, Num]:
         m=shape.rows, n=shape.n, k=shape.k, base=rule.base, k_half=rule.k_half, mn_half=rule.mn_half,
         exponent=rule.exponent, gain_cap=rule.gain_cap, cap=rule.cap,
     )  # fmt: skip
-    full = matmul.first_round_occupancy(costs.blocks(shape), costs.machine.cube.cores)
-    return rule.rate_per_core[shape.dtype] * costs.machine.cube.cores, reached * full
+    return rule.rate_per_core[shape.dtype] * costs.machine.cube.cores, reached
 
 
 def _linear(costs: Costs, rule: LinearRule, shape: Shape) -> tuple[Num, Num]:
@@ -152,6 +153,7 @@ class Costs:
     engine: str | None = None
     matmul_rule: str | None = None
     warm_l2: bool = False
+    _columns: dict[int, list[NDArray[np.float64]]] = field(default_factory=dict)
 
     @property
     def rule_name(self) -> str:
@@ -386,12 +388,9 @@ class Costs:
 
     def _banded(self, label: str, bands: tuple[Band, ...], size: Num) -> Num:
         """The band that the size falls into."""
-        up_to, constant, slope, quadratic = (
-            np.array([float(getattr(band, name)) for band in bands])
-            for name in ("up_to", "constant", "slope", "quadratic")
-        )
-        ends = constant[:-1] + slope[:-1] * up_to[:-1] + quadratic[:-1] * up_to[:-1] ** 2
-        at_least = np.maximum.accumulate(np.concatenate([[0.0], ends]))
+        if id(bands) not in self._columns:
+            self._columns[id(bands)] = _columns(bands)
+        up_to, constant, slope, quadratic, at_least = self._columns[id(bands)]
         band = np.searchsorted(up_to, size)
         time: Num = self.ledger.run(
             label, collectives.band_time, size=size, constant=constant[band],
@@ -420,6 +419,15 @@ class Costs:
             bandwidth=link_bandwidth(tier, ranks) * engine.wires.efficiency,
         )  # fmt: skip
         return Cost(work, engine.host_launch)
+
+
+def _columns(bands: tuple[Band, ...]) -> list[NDArray[np.float64]]:
+    """The bands of a curve as columns, and what the bands before each one reach."""
+    names = ("up_to", "constant", "slope", "quadratic")
+    columns = [np.array([float(getattr(band, name)) for band in bands]) for name in names]
+    up_to, constant, slope, quadratic = (column[:-1] for column in columns)
+    ends = constant + slope * up_to + quadratic * up_to**2
+    return [*columns, np.maximum.accumulate(np.concatenate([[0.0], ends]))]
 
 
 def _used_part(rule: Any, dtype: str) -> Any:

@@ -154,10 +154,9 @@ def _dual_batch(study: Study, serial: Row) -> Row:
             else:
                 turn = schedules.dual_batch(parts_in_turn, share, on) if parts_in_turn else schedules.NOTHING
             timing = timing + turn.times(layer.count)
-    forward, backward = segments_of(study, 1.0)
     return _row(
         study, "dual_batch", timing, serial, pieces=2, piece_rows=study.rows / share,
-        segments=forward, backward_segments=backward,
+        segments=serial.segments, backward_segments=serial.backward_segments,
     )  # fmt: skip
 
 
@@ -216,10 +215,9 @@ def _fused_model(study: Study, serial: Row, pairs: list[Pair], paths: list[Exper
 
     timing = study.total(price)
     pieces = paths[0].experts_per_rank if paths else max(chosen.values())
-    forward, backward = segments_of(study, 1.0)
     return _row(
         study, "mc2", timing, serial, pieces=pieces, piece_rows=study.rows / pieces,
-        segments=forward, backward_segments=backward,
+        segments=serial.segments, backward_segments=serial.backward_segments,
     )  # fmt: skip
 
 

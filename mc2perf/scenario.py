@@ -11,13 +11,17 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from mc2perf.operators import DTYPES, TARGETS
-from mc2perf.units import COUNT, FACTOR, Dim
+from mc2perf.units import COUNT, FACTOR, NUMBER, WIDTH, Dim
 
 SCHEDULES = ("serial", "mc2", "micro_batch", "coc", "dual_batch")
 """How communication and computation are laid over each other."""
 
 SPLIT_AXES = ("m", "n", "k")
 COC_PARTS = (1, 2, 4, 8)
+
+
+DEFAULT_HARDWARE = "atlas_800i_a2"
+"""The machine of an estimate that names none."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,9 @@ class Scenario:
         1.0, "local experts of a grouped operator", "what", dim=COUNT, only="operator"
     )
     top_k: float = _ask(2.0, "experts per token, for moe_layer", "what", dim=COUNT, only="operator")
-    shared_width: float = _ask(0.0, "width of the shared expert, for moe_layer", "what", only="operator")
+    shared_width: float = _ask(
+        0.0, "width of the shared expert, for moe_layer", "what", dim=WIDTH, only="operator"
+    )
     batch_size: float | None = _ask(
         None, "samples per model replica (a group of tp NPUs)", "what", dim=COUNT, only="model"
     )
@@ -85,14 +91,14 @@ class Scenario:
         choices=tuple(DTYPES),
     )
     capacity_factor: float | None = _ask(
-        None, "pad and drop every expert to this multiple of its even share", "what", dim=COUNT
+        None, "pad and drop every expert to this multiple of its even share", "what", dim=NUMBER
     )
     imbalance: float = _ask(
         1.0, "load of the busiest rank over the mean, for bytes and expert rows", "what", dim=FACTOR
     )
 
     # where
-    hardware: str = _ask("atlas_800i_a2", "profile name; 'mc2perf profiles list'", "where")
+    hardware: str = _ask(DEFAULT_HARDWARE, "profile name; 'mc2perf profiles list'", "where")
     nodes: float | None = _ask(None, "servers (default: as many as the ranks need)", "where", dim=COUNT)
     ranks: float | None = _ask(None, "ranks of an operator's group", "where", dim=COUNT, only="operator")
     tp: float = _ask(

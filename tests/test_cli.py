@@ -396,8 +396,9 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_full_disk_is_one_line() -> None:
-    done = shell(f"{TOOL} operators > /dev/full")
+@pytest.mark.parametrize("words", ["operators", "estimate mixtral-8x7b --schedule serial --format csv"])
+def test_a_full_disk_is_one_line(words: str) -> None:
+    done = shell(f"{TOOL} {words} > /dev/full")
     assert (done.returncode, done.stderr) == (2, "standard output: No space left on device\n")
 
 

@@ -91,10 +91,11 @@ def places(draw: st.DrawFn, name: str) -> dict[str, Any]:
 
 
 names = st.sampled_from(profile_names())
+LAYOUTS: list[dict[str, Any]] = [{}, {"tp": 8.0}, {"ep": 8.0}, {"ep": 4.0, "tp": 2.0}, {"ep": 16.0}]
 
 
 @st.composite
-def operators(draw: st.DrawFn, name: str | None = None, **fixed: Any) -> Question:
+def operators(draw: st.DrawFn, /, name: str | None = None, **fixed: Any) -> Question:
     """Rows in whole blocks of every rank and expert: occupancy and division are then regular."""
     name = name or draw(names)
     target = draw(st.sampled_from([*OPERATORS, "moe_layer"]))
@@ -123,7 +124,7 @@ def models(draw: st.DrawFn) -> Question:
         batch_size=float(draw(st.integers(1, 8))),
         seq_len=draw(st.sampled_from([64.0, 1000.0, 4096.0])),
         imbalance=draw(st.floats(1.0, 3.0)),
-        **draw(st.sampled_from([{}, {"tp": 8.0}, {"ep": 8.0}, {"ep": 4.0, "tp": 2.0}, {"ep": 16.0}])),
+        **draw(st.sampled_from(LAYOUTS)),
         **draw(places(name)),
     )
     return Question(scenario, machine_of(name))
@@ -144,7 +145,7 @@ def row(answer: Answer, schedule: str) -> Row:
 def test_the_parts_of_a_row_add_up_exactly(question: Question) -> None:
     for r in answered(question).legal_rows:
         busy = r.compute_time + r.compute_stretch
-        assert r.total_time == pytest.approx(busy + r.exposed_comm_time + r.free_time, rel=1e-15)
+        assert r.total_time == busy + r.exposed_comm_time + r.free_time
         assert r.total_time > 0.0
         assert min(r.compute_time, r.comm_time, r.free_time, r.host_time) >= 0.0
         assert r.compute_stretch >= -CLOSE * r.compute_time
@@ -214,7 +215,7 @@ def slowest(question: Question) -> tuple[float, float]:
     reached = False
     for tier in question.machine.tiers.values():
         name = question.scenario.engine
-        engine = tier.engines[name if name in tier.engines else tier.engine]  # type: ignore[index]
+        engine = tier.engines[name if name in tier.engines else tier.engine]
         steps = (question.scenario.ranks or 1.0) if tier.wiring != "full_mesh" else 1.0
         passes = 2.0 if question.scenario.target == "matmul_all_reduce" else 1.0
         if not reached:
