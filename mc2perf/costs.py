@@ -94,7 +94,7 @@ def _curve(costs: Costs, rule: CurveRule, shape: Shape) -> tuple[Num, Num]:
     share = np.array([point.utilisation for point in rule.points])
     # a last round that is not full takes as long as a full one: look up the work of whole rounds
     full = costs.rounds(shape)
-    flops = matmul.matmul_flops(shape.rows, shape.n, shape.k) / full
+    flops = shape.groups * matmul.matmul_flops(shape.rows, shape.n, shape.k) / full
     return costs.peak(shape.dtype), matmul.curve_utilisation(flops, work, share) * full
 
 
@@ -179,8 +179,12 @@ class Costs:
         return matmul.base_blocks(shape.groups, shape.rows, shape.n, np.minimum(block.m, shape.rows), block.n)
 
     def rounds(self, shape: Shape) -> Num:
-        """Occupancy of the cores over whole rounds of blocks."""
-        return matmul.round_occupancy(self.blocks(shape), self.machine.cube.cores)
+        """Occupancy of the cores over whole rounds of whole blocks."""
+        block, blocks = self.machine.cube.base_block, self.blocks(shape)
+        fill = matmul.block_fill(
+            shape.groups, shape.rows, shape.n, blocks, np.minimum(block.m, shape.rows), block.n
+        )
+        return fill * matmul.round_occupancy(blocks, self.machine.cube.cores)
 
     @property
     def memory_rate(self) -> float:
@@ -344,10 +348,16 @@ class Costs:
             return self._on_wires(label, name, at, tier, size, ranks)
         path = f"tiers.{at}.engines.{engine_name}"
         curve = engine.curves[name]
-        time = self._on_curve(label, f"{path}.curves.{name}.ranks", curve, curve.ranks, size, ranks)
+        for part in ("links", "link_rate"):
+            self.ledger.use(f"tiers.{at}.{part}", getattr(tier, part))
+        self.ledger.use(f"{path}.fitted_at", engine.fitted_at)
+        slower = engine.fitted_at / (tier.links * tier.link_rate)
+        time = self._on_curve(label, f"{path}.curves.{name}.ranks", curve, curve.ranks, size, ranks, slower)
         if curve.device:
             at_path = f"{path}.curves.{name}.device"
-            device = self._on_curve(f"{label} on the device", at_path, curve, curve.device, size, ranks)
+            device = self._on_curve(
+                f"{label} on the device", at_path, curve, curve.device, size, ranks, slower
+            )
             device = np.minimum(device, time)
             return Cost(device, time - device)
         self.ledger.use(f"{path}.host_launch", engine.host_launch)
@@ -362,12 +372,13 @@ class Costs:
         fits: Mapping[int, tuple[Band, ...]],
         size: Num,
         ranks: float,
+        slower: float,
     ) -> Num:
-        """A fitted curve, by its rank rule."""
+        """A fitted curve, by its rank rule; ``slower`` is the fitted link bandwidth over the given one."""
         if curve.rank_rule != "interpolate":
             rule = collectives.RANK_RULES[curve.rank_rule]
             self.ledger.use(f"{path}.8", fits[8])
-            time = self._banded(label, fits[8], size * rule.weight(ranks))
+            time = self._banded(label, fits[8], size * rule.weight(ranks), slower)
             return time / rule.divisor(ranks)
         low = max((p for p in fits if p <= ranks), default=min(fits))
         high = min((p for p in fits if p >= ranks), default=max(fits))
@@ -377,19 +388,19 @@ class Costs:
         self.ledger.use(f"{path}.{low}", fits[low])
         self.ledger.use(f"{path}.{high}", fits[high])
         if low == high:
-            return self._banded(f"{label}: curve of {low} ranks", fits[low], size)
+            return self._banded(f"{label}: curve of {low} ranks", fits[low], size, slower)
         between: Num = self.ledger.run(
             f"{label}: between {low} and {high} ranks", collectives.interpolated_over_ranks,
             ranks=ranks, low=low, high=high,
-            time_low=self._banded(f"{label}: curve of {low} ranks", fits[low], size),
-            time_high=self._banded(f"{label}: curve of {high} ranks", fits[high], size),
+            time_low=self._banded(f"{label}: curve of {low} ranks", fits[low], size, slower),
+            time_high=self._banded(f"{label}: curve of {high} ranks", fits[high], size, slower),
         )  # fmt: skip
         return between
 
-    def _banded(self, label: str, bands: tuple[Band, ...], size: Num) -> Num:
+    def _banded(self, label: str, bands: tuple[Band, ...], size: Num, slower: float) -> Num:
         """The band that the size falls into."""
         if id(bands) not in self._columns:
-            self._columns[id(bands)] = _columns(bands)
+            self._columns[id(bands)] = _columns(bands, slower)
         up_to, constant, slope, quadratic, at_least = self._columns[id(bands)]
         band = np.searchsorted(up_to, size)
         time: Num = self.ledger.run(
@@ -421,10 +432,11 @@ class Costs:
         return Cost(work, engine.host_launch)
 
 
-def _columns(bands: tuple[Band, ...]) -> list[NDArray[np.float64]]:
-    """The bands of a curve as columns, and what the bands before each one reach."""
+def _columns(bands: tuple[Band, ...], slower: float) -> list[NDArray[np.float64]]:
+    """The bands of a curve as columns, slopes scaled to the links, and what the bands before reach."""
     names = ("up_to", "constant", "slope", "quadratic")
     columns = [np.array([float(getattr(band, name)) for band in bands]) for name in names]
+    columns[2], columns[3] = columns[2] * slower, columns[3] * slower
     up_to, constant, slope, quadratic = (column[:-1] for column in columns)
     ends = constant + slope * up_to + quadratic * up_to**2
     return [*columns, np.maximum.accumulate(np.concatenate([[0.0], ends]))]

@@ -212,7 +212,8 @@ class Engine:
     ``round_cost`` is the flag, notify or barrier between two pieces. The two slow-down factors say how
     much longer each side takes while both run. ``deduplicates``: a token crosses to each distinct server
     once, however many of its experts live there. ``put`` and ``shmem`` bound the bytes of one put and the
-    symmetric heap that holds the pieces in flight.
+    symmetric heap that holds the pieces in flight. ``fitted_at`` is the bandwidth of a rank's links where
+    the curves were fitted: on other links their slopes scale with it.
     """
 
     note: str
@@ -225,6 +226,7 @@ class Engine:
     put: Bytes = math.inf
     shmem: Bytes = math.inf
     wires: Wires | None = None
+    fitted_at: BytesPerSecond = math.inf
     curves: dict[str, Curve] = field(default_factory=dict)
 
 

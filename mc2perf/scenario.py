@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from mc2perf.operators import DTYPES, TARGETS
-from mc2perf.units import COUNT, FACTOR, NUMBER, WIDTH, Dim
+from mc2perf.units import CAPACITY, COUNT, FACTOR, WIDTH, Dim
 
 SCHEDULES = ("serial", "mc2", "micro_batch", "coc", "dual_batch")
 """How communication and computation are laid over each other."""
@@ -91,7 +91,7 @@ class Scenario:
         choices=tuple(DTYPES),
     )
     capacity_factor: float | None = _ask(
-        None, "pad and drop every expert to this multiple of its even share", "what", dim=NUMBER
+        None, "pad and drop every expert to this multiple of its even share", "what", dim=CAPACITY
     )
     imbalance: float = _ask(
         1.0, "load of the busiest rank over the mean, for bytes and expert rows", "what", dim=FACTOR

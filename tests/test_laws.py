@@ -22,7 +22,7 @@ from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine, profile_names
 from mc2perf.scenario import SCHEDULES, Scenario, is_operator
 
-quick = settings(max_examples=100, deadline=None)
+quick = settings(max_examples=30, deadline=None)
 TIME_POWER = {"s": 1, "s/B": 1, "s/B^2": 1, "B/s": -1, "FLOP/s": -1, "B": 0, "1": 0}
 TIMES = (
     "total_time", "serial_time", "compute_time", "comm_time", "compute_stretch", "exposed_comm_time",
@@ -371,8 +371,9 @@ def test_more_rows_are_not_faster(question: Question, more: float) -> None:
 
 
 @quick
-@given(operators(imbalance=1.0), st.sampled_from([1.25, 1.5, 2.0, 4.0]))
+@given(operators(imbalance=1.0), st.sampled_from([1.5, 2.0, 4.0]))
 def test_more_imbalance_is_not_faster(question: Question, imbalance: float) -> None:
+    """In whole blocks again: occupancy counts a started block as a full one."""
     not_slower(answered(question.asking(imbalance=imbalance)), answered(question), SERIAL_AND_FUSED)
 
 

@@ -238,6 +238,32 @@ def round_occupancy(blocks: Num, cores: Num) -> Num:
     return blocks / (cores * np.ceil(blocks / cores))
 
 
+@formula("groups * rows * n / (blocks * block_m * block_n)")
+def block_fill(groups: Num, rows: Num, n: Num, blocks: Num, block_m: Num, block_n: Num) -> Num:
+    """Share of the base blocks that results fill: a block that is cut off takes as long as a whole one.
+
+    Without it a few rows more would open a new block and seem to make the matmul faster.
+
+    Parameters
+    ----------
+    groups, rows, n : number or array
+        Groups, rows of each, columns.
+    blocks, block_m, block_n : number or array
+        Base blocks and the size of one.
+
+    Returns
+    -------
+    number or array
+        Fill in (0, 1].
+
+    Examples
+    --------
+    >>> block_fill(1.0, 192.0, 256.0, 2.0, 128.0, 256.0)
+    0.75
+    """
+    return groups * rows * n / (blocks * block_m * block_n)
+
+
 @formula("min(blocks, cores) / cores")
 def first_round_occupancy(blocks: Num, cores: Num) -> Num:
     """CANN's occupancy: full as soon as there are as many blocks as cores.

@@ -201,6 +201,10 @@ def _contradictions(machine: Machine) -> list[str]:
                 found.append(
                     f"{at}.engines.{key}: overlap would be slower than no overlap; lower the two factors"
                 )
+            if engine.curves and engine.fitted_at == float("inf"):
+                found.append(
+                    f"{at}.engines.{key}: has curves; write 'fitted_at', the link bandwidth they belong to"
+                )
             missing = [c for c in PASSES if c not in engine.curves]
             if missing and engine.wires is None:
                 found.append(f"{at}.engines.{key}: no curve for {', '.join(missing)}; add them or 'wires'")
