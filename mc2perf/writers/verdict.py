@@ -63,7 +63,8 @@ def pieces(answer: Answer, row: Row) -> str:
         samples = f" ({row.piece_rows * tp / seq_len:.3g} samples)"
     if per_expert and answer.kind == "model":
         return head
-    return f"{head} of {row.piece_rows:.6g} {rows}{samples}"
+    tile = " (headMSize)" if row.schedule == "mc2" and not per_expert and answer.kind == "operator" else ""
+    return f"{head} of {row.piece_rows:.6g} {rows}{tile}{samples}"
 
 
 def _path_kind(answer: Answer) -> str:
