@@ -8,6 +8,9 @@ from mc2perf.answer import Answer, Row
 from mc2perf.units import show
 from mc2perf.writers.verdict import UNIT, verdict
 
+TENSOR_PARALLEL = ("all_gather", "reduce_scatter", "regather")
+"""How the names of tensor-parallel transfers end."""
+
 SHARES = {
     "attention": ("norms", "attention"),
     "gate": ("gate", "latent", "counts", "permute", "unpermute"),
@@ -108,6 +111,9 @@ def _breakdowns(answer: Answer) -> Iterator[tuple[list[list[str]], list[str]]]:
 def _grouped(segments: dict[str, float]) -> Iterator[tuple[str, float, str]]:
     """Segments summed by group; what belongs to none keeps its name."""
     left = dict(segments)
+    sent = [name for name in left if name.endswith(TENSOR_PARALLEL)]
+    if sent:
+        yield "tensor-parallel", sum(left.pop(name) for name in sent), ", ".join(sent)
     for group, starts in SHARES.items():
         members = [name for name in left if name.startswith(starts)]
         if members:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mc2perf.answer import Answer, Row
+from mc2perf.operators import OPERATORS
 from mc2perf.units import show
 
 NO_GAIN = 1.01
@@ -61,7 +62,7 @@ def pieces(answer: Answer, row: Row) -> str:
     samples = ""
     if row.schedule == "micro_batch" and isinstance(seq_len, float) and isinstance(tp, float):
         samples = f" ({row.piece_rows * tp / seq_len:.3g} samples)"
-    if per_expert and answer.kind == "model":
+    if per_expert and answer.inputs["target"] not in OPERATORS:
         return head
     tile = " (headMSize)" if row.schedule == "mc2" and not per_expert and answer.kind == "operator" else ""
     return f"{head} of {row.piece_rows:.6g} {rows}{tile}{samples}"
