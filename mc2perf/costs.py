@@ -106,7 +106,9 @@ def _l2_steps(costs: Costs, rule: L2StepsRule, shape: Shape) -> tuple[Num, Num]:
         footprint, rule.part_size, rule.full_size, rule.part, rule.full, rule.out
     )
     full = matmul.first_round_occupancy(costs.blocks(shape), cube.cores)
-    return rule.rate_per_core[shape.dtype] * cube.cores, step * full
+    # CANN prices fewer rows than a base block as a whole one
+    whole = np.minimum(shape.rows / block.m, 1.0)
+    return rule.rate_per_core[shape.dtype] * cube.cores, step * full * whole
 
 
 def _power(costs: Costs, rule: PowerRule, shape: Shape) -> tuple[Num, Num]:

@@ -359,6 +359,11 @@ def l2_steps_utilisation(
     number or array
         Utilisation.
 
+    Notes
+    -----
+    A tiling rule, not a law: with fewer blocks than cores, rows that open one more block seem to make the
+    matmul faster, as they do in CANN.
+
     Examples
     --------
     >>> float(l2_steps_utilisation(100.0, 128.0, 192.0, 0.85, 0.75, 0.65))
