@@ -155,7 +155,7 @@ class Costs:
     engine: str | None = None
     matmul_rule: str | None = None
     warm_l2: bool = False
-    _columns: dict[int, list[NDArray[np.float64]]] = field(default_factory=dict)
+    _columns: dict[tuple[int, float], list[NDArray[np.float64]]] = field(default_factory=dict)
 
     @property
     def rule_name(self) -> str:
@@ -354,17 +354,18 @@ class Costs:
             self.ledger.use(f"tiers.{at}.{part}", getattr(tier, part))
         self.ledger.use(f"{path}.fitted_at", engine.fitted_at)
         slower = engine.fitted_at / (tier.links * tier.link_rate)
-        time = self._on_curve(label, f"{path}.curves.{name}.ranks", curve, curve.ranks, size, ranks, slower)
-        if curve.device:
-            at_path = f"{path}.curves.{name}.device"
-            device = self._on_curve(
-                f"{label} on the device", at_path, curve, curve.device, size, ranks, slower
-            )
-            device = np.minimum(device, time)
-            return Cost(device, time - device)
-        self.ledger.use(f"{path}.host_launch", engine.host_launch)
-        launch = np.minimum(engine.host_launch, time)
-        return Cost(time - launch, launch)
+        at_path = f"{path}.curves.{name}"
+        if not curve.device:
+            time = self._on_curve(label, f"{at_path}.ranks", curve, curve.ranks, size, ranks, slower)
+            self.ledger.use(f"{path}.host_launch", engine.host_launch)
+            launch = np.minimum(engine.host_launch, time)
+            return Cost(time - launch, launch)
+        # what the host adds was measured on the fitted links and does not change with them
+        time = self._on_curve(label, f"{at_path}.ranks", curve, curve.ranks, size, ranks, 1.0)
+        on_device, at_device = f"{label} on the device", f"{at_path}.device"
+        device = self._on_curve(on_device, at_device, curve, curve.device, size, ranks, 1.0)
+        scaled = self._on_curve(on_device, at_device, curve, curve.device, size, ranks, slower)
+        return Cost(scaled, np.maximum(time - device, 0.0))
 
     def _on_curve(
         self,
@@ -401,9 +402,10 @@ class Costs:
 
     def _banded(self, label: str, bands: tuple[Band, ...], size: Num, slower: float) -> Num:
         """The band that the size falls into."""
-        if id(bands) not in self._columns:
-            self._columns[id(bands)] = _columns(bands, slower)
-        up_to, constant, slope, quadratic, at_least = self._columns[id(bands)]
+        key = (id(bands), slower)
+        if key not in self._columns:
+            self._columns[key] = _columns(bands, slower)
+        up_to, constant, slope, quadratic, at_least = self._columns[key]
         band = np.searchsorted(up_to, size)
         time: Num = self.ledger.run(
             label, collectives.band_time, size=size, constant=constant[band],
