@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 LONGEST = 4000
@@ -34,6 +33,8 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     >>> did_you_mean("bandwith", ["bandwidth", "latency"])
     "; did you mean 'bandwidth'?"
     """
+    import difflib  # only a mistake needs it
+
     names = sorted(known)
     close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
     if close:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ MAY_BE_ZERO = {
 
 
 def _shipped() -> Path:
-    return Path(str(resources.files("mc2perf"))) / "data" / "models"
+    return Path(__file__).parent.parent / "data" / "models"
 
 
 def model_names() -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}")
 
 def shipped_folder() -> Path:
     """The shipped profiles: inside an installed package, else beside it in the source tree."""
-    packaged = Path(str(resources.files("mc2perf"))) / "hardware_profiles"
+    packaged = Path(__file__).parent.parent / "hardware_profiles"
     return packaged if packaged.is_dir() else packaged.parent.parent / "hardware_profiles"
 
 

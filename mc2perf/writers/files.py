@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from mc2perf.problems import InputError
@@ -33,6 +32,8 @@ def write(text: str, path: str | None) -> None:
     InputError
         The file cannot be written; what was there before is still there.
     """
+    import tempfile  # standard output does without
+
     if path in (None, "-"):
         sys.stdout.write(text)
         return
