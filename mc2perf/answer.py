@@ -18,7 +18,8 @@ class Row:
     """One schedule: times in seconds, or the reason why there are none.
 
     ``total_time = busy compute + exposed_comm_time + free_time`` exactly, where busy compute is
-    ``compute_time`` plus what the overlap stretched it by (``compute_stretch``).
+    ``compute_time`` plus what the overlap stretched it by (``compute_stretch``). ``ceiling`` is the most
+    that overlapping the uncut work can give: serial time over the longer of its two engines' sums.
     """
 
     schedule: str
@@ -28,6 +29,7 @@ class Row:
     legal: bool = True
     total_time: float = 0.0
     serial_time: float = 0.0
+    ceiling: float = 1.0
     compute_time: float = 0.0
     comm_time: float = 0.0
     compute_stretch: float = 0.0
@@ -63,12 +65,6 @@ class Row:
     def speedup(self) -> float:
         """Serial time over total."""
         return self.serial_time / self.total_time if self.total_time else 0.0
-
-    @property
-    def ceiling(self) -> float:
-        """The most that any overlap can give: serial / max(comm, compute)."""
-        longer = max(self.comm_time, self.compute_time)
-        return self.serial_time / longer if longer else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

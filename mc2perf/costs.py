@@ -144,6 +144,7 @@ class Shape:
     k: Num
     groups: Num
     dtype: str
+    sets: Num = 1.0
 
 
 @dataclass
@@ -197,7 +198,15 @@ class Costs:
         return memory.bandwidth * memory.efficiency
 
     def matmul(
-        self, label: str, rows: Num, n: Num, k: Num, dtype: str, groups: Num = 1.0, touched: Num | None = None
+        self,
+        label: str,
+        rows: Num,
+        n: Num,
+        k: Num,
+        dtype: str,
+        groups: Num = 1.0,
+        touched: Num | None = None,
+        sets: Num = 1.0,
     ) -> Cost:
         """Price ``groups`` matmuls with ``rows`` rows in all; ``touched`` weight matrices are read.
 
@@ -213,12 +222,15 @@ class Costs:
             Groups that the rows fall into evenly.
         touched : number or array, optional
             Groups with rows; default all.
+        sets : number or array
+            How many such sets of weights pass in a row (the experts of a rank, computed one by one): only
+            all of them together may count as small or stay in L2.
         """
-        shape = Shape(label, rows / groups, n, k, groups, dtype)
+        shape = Shape(label, rows / groups, n, k, groups, dtype, sets)
         self.ledger.use(f"cube.rules.{self.rule_name}.{dtype}", partial(_used_part, self.rule, dtype))
         item = DTYPES[dtype]
         item_size = item.size + item.scale_size / item.scale_block if item.scale_block else item.size
-        read = self._weights_read(groups if touched is None else touched, n, k, item_size)
+        read = self._weights_read(groups if touched is None else touched, sets, n, k, item_size)
         flops = self.ledger.run(f"{label}: FLOPs", matmul.matmul_flops, m=rows, n=n, k=k)
         weights = self.ledger.run(
             f"{label}: weights", matmul.weight_bytes, weights=read, n=n, k=k, item_size=item_size
@@ -258,17 +270,17 @@ class Costs:
             weight_bytes=weights, other_bytes=others, rows=shape.rows, n=shape.n,
             memory_rate=machine.memory.bandwidth * rule.memory_efficiency, reread=rule.reread,
             block_rows=rule.block_rows, narrow_columns=rule.narrow_columns,
-            resident=rule.resident * machine.memory.l2,
+            resident=rule.resident * machine.memory.l2 / shape.sets,
         )  # fmt: skip
         work = run(f"{shape.label}: time", matmul.knee_time, compute=compute, memory=memory, knee=rule.knee)
         return work, memory >= compute
 
-    def _weights_read(self, touched: Num, n: Num, k: Num, item_size: float) -> Num:
+    def _weights_read(self, touched: Num, sets: Num, n: Num, k: Num, item_size: float) -> Num:
         """Weight matrices that come from memory: none if L2 is warm and holds them."""
         if not self.warm_l2:
             return touched
         self.ledger.use("memory.l2", self.machine.memory.l2)
-        return np.where(touched * n * k * item_size <= self.machine.memory.l2, 0.0, touched)
+        return np.where(touched * sets * n * k * item_size <= self.machine.memory.l2, 0.0, touched)
 
     def vector(self, label: str, moved: Num) -> Cost:
         """Price element-wise work by the bytes it moves."""

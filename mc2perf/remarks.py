@@ -26,6 +26,8 @@ CODES = {
     "PEER_WINDOW": "bytes per peer are outside the operator's window",
     "WEIGHTS_DO_NOT_FIT": "the weights alone exceed the memory",
     "SLOWER_THAN_SERIAL": "what was asked for loses against serial",
+    "BEYOND_OVERLAP": "pieces cost less than the whole: the gain is not overlap alone",
+    "IMBALANCE_TOO_HIGH": "no rank can carry more than everything",
     "DROPS_TOKENS": "a capacity factor pads or drops tokens",
 }
 """Stable codes of warnings."""
@@ -48,6 +50,12 @@ def remarks_of(
             "COMM_HIGH",
             f"communication is {best.comm_ratio:.0%} of the best schedule's time, above {HIGH_COMM:.0%}",
         )
+    if best.speedup > best.ceiling * 1.001:
+        yield Remark("BEYOND_OVERLAP", _beyond(best))
+    group = max((ranks for _, ranks in groups), default=1.0)
+    if scenario.imbalance > max(group, 1.0):
+        most = f"one of {group:g} ranks carries at most {group:g} x the mean"
+        yield Remark("IMBALANCE_TOO_HIGH", f"{most}, not {scenario.imbalance:g} x")
     yield from _slower(rows)
     yield from _software(scenario, rows)
     yield from _undocumented(costs, rows, groups)
@@ -59,6 +67,15 @@ def remarks_of(
         yield Remark(
             "DROPS_TOKENS", f"every expert computes {scenario.capacity_factor:g} x its even share of rows"
         )
+
+
+def _beyond(best: Row) -> str:
+    """Why pieces gain more than overlap can."""
+    gain = f"{best.speedup:.2f}x is more than overlap can give ({best.ceiling:.2f}x)"
+    return (
+        f"{gain}: the pieces stay below a cliff of a message-size curve that the whole message does not; "
+        "cutting the unfused work would gain most of it as well"
+    )
 
 
 def _slower(rows: tuple[Row, ...]) -> Iterator[Remark]:

@@ -24,6 +24,9 @@ from mc2perf.workload.parts import ExpertPath, Pair, Part, all_segments, time_of
 MOST_MICRO_BATCHES = 64
 """More micro-batches than this are never tried on their own; any number may be asked for."""
 
+ROUNDING = 1e-12
+"""Sums of the same times in another order differ by less than this share."""
+
 FLAT = 0.02
 """Counts whose time is within this share of the best are reported as equally good."""
 
@@ -34,13 +37,17 @@ def _row(study: Study, schedule: str, timing: Timing, serial: Row | None, **extr
     host = float(timing.launches) * study.host_per_launch
     total = float(overlap.host_bound_time(device, float(timing.launches), study.host_per_launch))
     free, busy, exposed = total - device, float(timing.busy), float(timing.exposed)
+    compute = float(timing.compute)
+    if abs(busy - compute) <= ROUNDING * busy:
+        compute = busy  # the same sum in another order
     return Row(
         schedule=schedule,
         total_time=busy + exposed + free,
         serial_time=serial.total_time if serial else busy + exposed + free,
-        compute_time=float(timing.compute),
+        ceiling=serial.ceiling if serial else _ceiling(timing, busy + exposed + free),
+        compute_time=compute,
         comm_time=float(timing.comm),
-        compute_stretch=busy - float(timing.compute),
+        compute_stretch=busy - compute,
         exposed_comm_time=exposed,
         free_time=free,
         host_time=host,
@@ -48,6 +55,12 @@ def _row(study: Study, schedule: str, timing: Timing, serial: Row | None, **extr
         bound=_bound(study, timing, host, total),
         **extra,
     )
+
+
+def _ceiling(timing: Timing, total: float) -> float:
+    """Serial time over the longer engine's sum."""
+    longer = max(float(timing.comm), float(timing.compute))
+    return total / longer if longer else 1.0
 
 
 def _bound(study: Study, timing: Timing, host: float, total: float) -> str:

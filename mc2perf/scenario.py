@@ -106,7 +106,7 @@ class Scenario:
     )
     ep: float | None = _ask(
         None,
-        "expert-parallel ranks (default: min(experts, NPUs); 1 under tp)",
+        "expert-parallel ranks (default: most that divide experts and NPUs; 1 under tp)",
         "where",
         dim=COUNT,
         only="model",

@@ -56,6 +56,10 @@ def read_scenario(target: str, given: Mapping[str, object]) -> tuple[Scenario, d
             where = dict.fromkeys(asked.keys() - chosen.keys(), f"{target}: ")
             chosen = {**asked, **chosen}
             target = str(chosen.pop("target"))
+        elif "model_version" not in tree:
+            raise InputError(
+                [f"{target}: target: is missing; write what to estimate (model files have model_version)"]
+            )
     problems: list[str] = []
     _version(chosen, where, problems)
     overrides = _overrides(chosen.pop("set", {}), where.get("set", ""), problems)

@@ -175,7 +175,8 @@ def grouped(costs: Costs, r: Routing, name: str, k: float, n: float, pieces: Num
     rows = r.rows(pieces)
     groups = 1.0 if by_expert else r.local_experts
     touched = r.touched(1.0) / pieces if by_expert else r.touched(pieces)
-    return Segment(name, "compute", costs.matmul(name, rows, n, k, r.dtype, groups, touched))
+    sets = r.local_experts if by_expert else 1.0
+    return Segment(name, "compute", costs.matmul(name, rows, n, k, r.dtype, groups, touched, sets))
 
 
 def weight_grad(costs: Costs, r: Routing, name: str, k: float, n: float, pieces: Num) -> Segment:

@@ -107,7 +107,7 @@ def _matmul(costs: Costs, operator: Operator, s: Sizes, rows: float, pieces: Num
     """The matmul of one piece; grouped operators cut at experts, others at tiles of the axis."""
     if operator.grouped:
         groups = np.maximum(s.experts / pieces, 1.0)
-        cost = costs.matmul("matmul", rows / pieces, s.n, s.k, s.dtype, groups)
+        cost = costs.matmul("matmul", rows / pieces, s.n, s.k, s.dtype, groups, sets=s.experts / groups)
         return (Segment("grouped matmul", "compute", cost),)
     m, n, k = (
         size / (pieces if s.split_axis == axis else 1.0)

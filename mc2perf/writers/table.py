@@ -54,9 +54,8 @@ def _where(answer: Answer) -> str:
     lines = [f"{given['target']} on {hardware}: {resolved}"]
     lines += [f"{axis} = {meaning}" for axis, meaning in answer.meaning.items()]
     if "flops_per_byte" in answer.facts:
-        lines.append(
-            f"experts: {answer.facts['flops_per_byte']:.0f} FLOP per byte of dispatch + combine in bf16"
-        )
+        ratio = f"{answer.facts['flops_per_byte']:.0f} FLOP per byte sent and returned in bf16"
+        lines.append(f"experts, shared ones included: {ratio}")
     return "\n".join(lines)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mc2perf.answer import Answer, Row
 from mc2perf.operators import OPERATORS
 from mc2perf.units import show
@@ -65,7 +67,7 @@ def pieces(answer: Answer, row: Row) -> str:
     if per_expert and answer.inputs["target"] not in OPERATORS:
         return head
     tile = " (headMSize)" if row.schedule == "mc2" and not per_expert and answer.kind == "operator" else ""
-    return f"{head} of {row.piece_rows:.6g} {rows}{tile}{samples}"
+    return f"{head} of {math.ceil(row.piece_rows)} {rows}{tile}{samples}"
 
 
 def _path_kind(answer: Answer) -> str:
