@@ -129,8 +129,17 @@ def test_streaming_at_its_corners() -> None:
     }  # fmt: skip
     assert matmul.streaming_time(**plain) == pytest.approx(1.1e-3, rel=1e-9)
     assert matmul.streaming_time(**plain | {"rows": 1e9}) == pytest.approx(1.7e-3, rel=1e-9)
-    assert matmul.streaming_time(**plain | {"n": 2463.0}) == pytest.approx(1.1e-3 * 2**0.25, rel=1e-9)
-    assert matmul.streaming_time(**plain | {"resident": 1e9}) == pytest.approx(0.55e-3, rel=1e-9)
+    assert matmul.streaming_time(**plain | {"n": 2463.0}) == pytest.approx(1e-3 * 2**0.25 + 1e-4, rel=1e-9)
+    assert matmul.streaming_time(**plain | {"resident": 1e9}) == pytest.approx(0.6e-3, rel=1e-9)
+
+
+def test_rows_never_stream_faster_than_memory() -> None:
+    """Small weights may arrive from L2; the rows of a tall matmul still pass memory."""
+    time = matmul.streaming_time(
+        weight_bytes=8192.0, other_bytes=2.7e8, rows=1e6, n=64.0, memory_rate=1.6e12,
+        reread=1.0, block_rows=180.0, narrow_columns=2334.0, resident=2.4e7,
+    )  # fmt: skip
+    assert time >= 2.7e8 / 1.6e12
 
 
 @quick
