@@ -18,8 +18,11 @@ class Row:
     """One schedule: times in seconds, or the reason why there are none.
 
     ``total_time = busy compute + exposed_comm_time + free_time`` exactly, where busy compute is
-    ``compute_time`` plus what the overlap stretched it by (``compute_stretch``). ``ceiling`` is the most
-    that overlapping the uncut work can give: serial time over the longer of its two engines' sums.
+    ``compute_time`` plus what the overlap stretched it by (``compute_stretch``). ``comm_ratio`` is exposed
+    communication over total; ``hidden_ratio`` the share of the communication that computation covers;
+    ``overlap_efficiency`` the saved time over the most that overlap can save; ``speedup`` serial over
+    total; ``ceiling`` the most that overlapping the uncut work can give: serial time over the longer of
+    its two engines' sums.
     """
 
     schedule: str
@@ -36,6 +39,10 @@ class Row:
     exposed_comm_time: float = 0.0
     free_time: float = 0.0
     host_time: float = 0.0
+    comm_ratio: float = 0.0
+    hidden_ratio: float = 0.0
+    overlap_efficiency: float = 0.0
+    speedup: float = 0.0
     tokens_per_second: float = 0.0
     bound: str = ""
     flat_region: tuple[int, int] = (1, 1)
@@ -44,27 +51,6 @@ class Row:
     curve: dict[int, float] = field(default_factory=dict)
     segments: dict[str, float] = field(default_factory=dict)
     backward_segments: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def comm_ratio(self) -> float:
-        """Exposed communication over total."""
-        return self.exposed_comm_time / self.total_time if self.total_time else 0.0
-
-    @property
-    def hidden_ratio(self) -> float:
-        """Share of the communication that computation covers."""
-        return 1.0 - self.exposed_comm_time / self.comm_time if self.comm_time else 0.0
-
-    @property
-    def overlap_efficiency(self) -> float:
-        """Saved time over the most that overlap can save."""
-        shorter = min(self.comm_time, self.compute_time)
-        return (self.serial_time - self.total_time) / shorter if shorter else 0.0
-
-    @property
-    def speedup(self) -> float:
-        """Serial time over total."""
-        return self.serial_time / self.total_time if self.total_time else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,13 +76,17 @@ class Ledger:
         """Evaluate an equation; write it down when an explanation was asked for."""
         value = equation(**numbers)
         if self.recording:
-            plain = {name: float(number) for name, number in numbers.items() if np.ndim(number) == 0}
+            plain = {name: _one(number) for name, number in numbers.items()}
             text = getattr(equation, "formula", "")
-            result = tuple(map(float, value)) if isinstance(value, tuple) else float(value)
+            result = tuple(map(_one, value)) if isinstance(value, tuple) else _one(value)
             self.steps.append(
                 Step(label=label, equation=equation.__name__, formula=text, numbers=plain, value=result)
             )
         return value
+
+
+def _one(value: Num) -> float:
+    return float(np.asarray(value).item())
 
 
 def _constant(costs: Costs, rule: ConstantRule, shape: Shape) -> tuple[Num, Num]:
@@ -376,7 +380,9 @@ class Costs:
         time = self._on_curve(label, f"{at_path}.ranks", curve, curve.ranks, size, ranks, 1.0)
         on_device, at_device = f"{label} on the device", f"{at_path}.device"
         device = self._on_curve(on_device, at_device, curve, curve.device, size, ranks, 1.0)
-        scaled = self._on_curve(on_device, at_device, curve, curve.device, size, ranks, slower)
+        scaled = device
+        if slower != 1.0:
+            scaled = self._on_curve(on_device, at_device, curve, curve.device, size, ranks, slower)
         return Cost(scaled, np.maximum(time - device, 0.0))
 
     def _on_curve(

@@ -4,18 +4,39 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mc2perf import schedules
 from mc2perf.answer import Answer, Remark, Row, Step
 from mc2perf.equations import overlap, routing
+from mc2perf.equations.optimum import flat_region
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
 from mc2perf.remarks import assumptions_of, remarks_of
-from mc2perf.rows import ROWS, best_tiles, fused_groups, serial_row
+from mc2perf.resolve import refuse
+from mc2perf.rows import (
+    BOUNDS,
+    OUTCOMES,
+    Outcome,
+    Results,
+    at_count,
+    best_count,
+    best_tiles,
+    fused_groups,
+    in_micro_batches,
+    results,
+    serial_outcome,
+)
 from mc2perf.scenario import SCHEDULES, Scenario
-from mc2perf.study import Study, main_layer, study_of
+from mc2perf.study import Study, main_layer, segments_of, study_of
 from mc2perf.workload.parts import ExpertPath, Pair, Part
+
+FLAT = 0.02
+"""Counts whose time is within this share of the best are reported as equally good."""
 
 
 def estimate(
@@ -45,13 +66,57 @@ def estimate(
         Contradictions between inputs, machine and model, one line each.
     """
     study = study_of(scenario, machine, model)
-    base_line = serial_row(study)
+    refuse(study.reasons)
+    serial = serial_outcome(study)
+    base = results(study, serial, None)
     names = SCHEDULES if scenario.schedule == "all" else dict.fromkeys(("serial", scenario.schedule))
-    rows = tuple(base_line if name == "serial" else ROWS[name](study, base_line) for name in names)
-    answer = _answer(study, rows)
+    outcomes = [OUTCOMES[name](study, serial) for name in names]
+    answer = _answer(scenario, study, tuple(_row(study, outcome, base) for outcome in outcomes), outcomes)
     if explain:
         answer = replace(answer, steps=_explanation(study, answer))
     return answer
+
+
+def _row(study: Study, outcome: Outcome, base: Results) -> Row:
+    """A schedule at its best count in a study of one row."""
+    refused = outcome.refused_at
+    if refused.all():
+        why = next(reason.text for reason in outcome.refused if np.any(reason.where))
+        return Row(schedule=outcome.schedule, legal=False, reason=why)
+    numbers = results(study, outcome, base)
+    best = best_count(numbers["total_time"], refused)
+    at: dict[str, Any] = {name: at_count(values, best).item() for name, values in numbers.items()}
+    pieces = int(at["pieces"])
+    at |= {"bound": BOUNDS[int(at["bound"])], "pieces": pieces}
+    row = Row(schedule=outcome.schedule, reason=outcome.note, **at)
+    cut = float(pieces) if outcome.tried else 1.0
+    forward, backward = segments_of(study, cut)
+    row = replace(row, segments=forward, backward_segments=backward)
+    if outcome.tried is None:
+        return row
+    times = np.where(refused, np.inf, numbers["total_time"]).ravel()
+    return _with_default(study, _over_counts(row, np.ravel(outcome.pieces), times))
+
+
+def _over_counts(row: Row, counts: NDArray[np.floating[Any]], times: NDArray[np.floating[Any]]) -> Row:
+    """The row with the curve over its counts and the region that is as good as the best."""
+    region = flat_region(times, FLAT)
+    flat = (int(counts[int(region.first)]), int(counts[int(region.last)]))
+    curve = {int(n): t for n, t in zip(counts.tolist(), times.tolist(), strict=True) if t < np.inf}
+    return replace(row, flat_region=flat, curve=curve)
+
+
+def _with_default(study: Study, row: Row) -> Row:
+    """Beside the best micro-batches, what CANN's default takes: one for every expert."""
+    paths = study.of_kind(ExpertPath)
+    if row.schedule != "micro_batch" or not paths:
+        return row
+    experts = float(paths[0].experts_per_rank * paths[0].ranks)
+    if experts > study.tokens:
+        return row
+    default = Outcome(schedule="micro_batch", timing=in_micro_batches(study, experts))
+    time = results(study, default, None)["total_time"].item()
+    return replace(row, default_pieces=int(experts), default_time=time)
 
 
 def with_inputs(answer: Answer, inputs: dict[str, object]) -> Answer:
@@ -59,20 +124,20 @@ def with_inputs(answer: Answer, inputs: dict[str, object]) -> Answer:
     return replace(answer, inputs=inputs)
 
 
-def _answer(study: Study, rows: tuple[Row, ...]) -> Answer:
-    scenario, ledger = study.scenario, study.costs.ledger
+def _answer(scenario: Scenario, study: Study, rows: tuple[Row, ...], outcomes: list[Outcome]) -> Answer:
+    ledger = study.costs.ledger
     operator = OPERATORS.get(scenario.target)
     meaning = {axis: getattr(operator, axis) for axis in "mnk"} if operator else {}
     if scenario.target == MOE_LAYER:
         meaning = MOE_LAYER_MEANING
     groups = fused_groups(study.of_kind(Pair), study.of_kind(ExpertPath))
     remarks: tuple[Remark, ...] = tuple(
-        remarks_of(scenario, study.costs, rows, study.model, study.npus, study.refused_tiles, groups)
+        remarks_of(scenario, study.costs, rows, study.model, _refused_tiles(outcomes), groups)
     )
     return Answer(
         kind="operator" if study.model is None else "model",
         inputs={name: value for name, value in vars(scenario).items() if value is not None},
-        resolved=study.resolved,
+        resolved={name: _plain(value) for name, value in study.resolved.items()},
         rows=rows,
         warnings=remarks,
         assumptions=assumptions_of(scenario, study.model, study.costs),
@@ -80,6 +145,22 @@ def _answer(study: Study, rows: tuple[Row, ...]) -> Answer:
         facts=_facts(study),
         meaning=dict(meaning),
     )
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.ndarray) else value
+
+
+def _refused_tiles(outcomes: list[Outcome]) -> dict[int, str]:
+    """Tile counts that were not tried, and the first reason of each."""
+    refused: dict[int, str] = {}
+    for outcome in outcomes:
+        if outcome.schedule == "mc2" and outcome.tried is not None:
+            for reason in outcome.tried.refused:
+                where = np.broadcast_to(reason.where, outcome.tried.pieces.shape)
+                for n in outcome.tried.pieces[where].tolist():
+                    refused.setdefault(int(n), reason.text)
+    return refused
 
 
 def _facts(study: Study) -> dict[str, float]:
@@ -100,7 +181,8 @@ def _explanation(study: Study, answer: Answer) -> tuple[Step, ...]:
     best = answer.best
     if best is None:
         return ()
-    tiles = {part.name: best_tiles(study, part)[1] for part in study.of_kind(Pair)} if _fuses(best) else {}
+    pairs = study.of_kind(Pair) if _fuses(best) else []
+    tiles = {part.name: best_tiles(study, part)[1].item() for part in pairs}
     ledger = study.costs.ledger
     ledger.recording = True
     for part in main_layer(study).forward:
@@ -117,7 +199,7 @@ def _fuses(row: Row) -> bool:
     return row.schedule == "mc2" and not row.reason
 
 
-def _replay(study: Study, part: Part, best: Row, tiles: dict[str, int]) -> None:
+def _replay(study: Study, part: Part, best: Row, tiles: dict[str, float]) -> None:
     """Price one part once more, as the best row did."""
     communicates = getattr(part, "ranks", 1.0) > 1
     if isinstance(part, ExpertPath) and communicates and best.schedule == "micro_batch":
@@ -125,7 +207,7 @@ def _replay(study: Study, part: Part, best: Row, tiles: dict[str, int]) -> None:
     elif isinstance(part, ExpertPath) and communicates and _fuses(best):
         schedules.experts_mc2(part, study.conditions(part))
     elif isinstance(part, Pair) and communicates and _fuses(best):
-        schedules.pair_mc2(part, float(tiles[part.name]), study.conditions(part))
+        schedules.pair_mc2(part, tiles[part.name], study.conditions(part))
     elif isinstance(part, Pair) and communicates and best.schedule == "coc":
         schedules.pair_parts(part, float(best.pieces), study.conditions(part))
     else:

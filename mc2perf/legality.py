@@ -101,12 +101,10 @@ def _across(scenario: Scenario, needs_rdma: list[bool]) -> Verdict:
     return LEGAL
 
 
-def parts_allowed(scenario: Scenario, operator: str, m: float) -> Verdict:
+def parts_allowed(operator: str) -> Verdict:
     """Whether CoC may cut this operator."""
     if operator not in COC_OPERATORS:
         return Verdict(
             False, "CoC cuts tensor-parallel matmuls only; this is an exchange of experts or heads"
         )
-    if all(m % parts for parts in (2, 4, 8)):
-        return Verdict(False, f"CoC needs rows divisible by 2, 4 or 8; m is {m:g}")
     return LEGAL

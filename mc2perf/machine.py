@@ -212,8 +212,9 @@ class Engine:
     ``round_cost`` is the flag, notify or barrier between two pieces. The two slow-down factors say how
     much longer each side takes while both run. ``deduplicates``: a token crosses to each distinct server
     once, however many of its experts live there. ``put`` and ``shmem`` bound the bytes of one put and the
-    symmetric heap that holds the pieces in flight. ``fitted_at`` is the bandwidth of a rank's links where
-    the curves were fitted: on other links their slopes scale with it.
+    symmetric heap that holds the pieces in flight, ``flags`` the pieces of one rank's rows. ``fitted_at``
+    is the bandwidth of a rank's links where the curves were fitted: on other links their slopes scale
+    with it.
     """
 
     note: str
@@ -225,6 +226,7 @@ class Engine:
     compute_under_comm: Factor
     put: Bytes = math.inf
     shmem: Bytes = math.inf
+    flags: Count = math.inf
     wires: Wires | None = None
     fitted_at: BytesPerSecond = math.inf
     curves: dict[str, Curve] = field(default_factory=dict)
@@ -260,11 +262,12 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What bounds the pieces of fused operators: bytes per peer, number of pieces."""
+    """What bounds the pieces of fused operators: bytes per peer, number of pieces, HCCL's open handles."""
 
     peer_window_min: Bytes = 0.0
     peer_window_max: Bytes = math.inf
     pieces: Count = math.inf
+    handles: Count = math.inf
 
 
 @dataclass(frozen=True, kw_only=True)

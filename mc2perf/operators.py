@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mc2perf.units import Num
+
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
@@ -137,11 +139,11 @@ class ElementType:
     scale_size: float = 0.0
     scale_block: float = 0.0
 
-    def scale_bytes_per_row(self, width: float) -> float:
+    def scale_bytes_per_row(self, width: Num) -> Num:
         """Bytes of the scales of one row. [B]"""
         if not self.scale_block:
             return self.scale_size
-        return self.scale_size * float(-(-width // self.scale_block))
+        return self.scale_size * -(-width // self.scale_block)
 
 
 DTYPES = {

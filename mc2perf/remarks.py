@@ -38,7 +38,6 @@ def remarks_of(
     costs: Costs,
     rows: tuple[Row, ...],
     model: Model | None,
-    npus: float,
     refused_tiles: dict[int, str],
     groups: list[tuple[str, float]],
 ) -> Iterator[Remark]:

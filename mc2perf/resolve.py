@@ -1,16 +1,25 @@
-"""From a question to numbers: defaults filled in, contradictions found, all at once."""
+"""From a question to numbers: defaults filled in, contradictions found, all at once.
+
+Numbers that may be columns have shape (rows, 1), piece counts (rows or 1, counts). A contradiction that
+holds for every row is raised; one that holds for some is a reason why these have no answer.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
 from mc2perf.problems import InputError, did_you_mean
-from mc2perf.scenario import COC_PARTS, Scenario, inputs, is_operator
+from mc2perf.scenario import COC_PARTS, Scenario, columns_of, inputs, is_operator
+from mc2perf.units import Num
 from mc2perf.workload.fused import Sizes
 from mc2perf.workload.layer import Layout
 
@@ -18,10 +27,41 @@ DEFAULT_SEQ_LEN = 4096.0
 ONE_BYTE = ("int8", "fp8", "mxfp8", "mxfp4")
 
 
-def refuse(problems: list[str]) -> None:
-    """Raise every problem at once."""
-    if problems:
-        raise InputError(problems)
+class Reason(NamedTuple):
+    """Why there is no answer, and where: a mask over rows and counts, or everywhere."""
+
+    text: str
+    where: bool | NDArray[np.bool_] = True
+
+
+def refuse(problems: Iterable[str | Reason]) -> tuple[Reason, ...]:
+    """Raise every problem that leaves no row; give back the reasons of rows without an answer."""
+    reasons = [Reason(p) if isinstance(p, str) else p for p in problems]
+    everywhere = [reason.text for reason in reasons if np.all(reason.where)]
+    if everywhere:
+        raise InputError(everywhere)
+    return tuple(reason for reason in reasons if np.any(reason.where))
+
+
+def as_columns(scenario: Scenario) -> Scenario:
+    """The same scenario with every number that may be a column as a column, of one row if it is one."""
+    given = {name: getattr(scenario, name) for name in columns_of(scenario.target)}
+    columns: dict[str, Any] = {
+        name: np.asarray(value, float).reshape(1, 1) if np.ndim(value) == 0 else value
+        for name, value in given.items()
+        if value is not None
+    }
+    return replace(scenario, **columns)
+
+
+def fractional(numbers: Num) -> NDArray[np.bool_]:
+    """Where numbers are not whole; several times faster than a remainder."""
+    return np.asarray(numbers != np.floor(numbers))
+
+
+def said(column: Num) -> str:
+    """A column of one row as its number; many are 'these'."""
+    return f"{np.asarray(column).item():g}" if np.size(column) == 1 else "these"
 
 
 def machine_problems(scenario: Scenario, machine: Machine) -> Iterator[str]:
@@ -68,15 +108,15 @@ def reach(machine: Machine) -> float:
     return float(list(machine.tiers.values())[-1].ranks)
 
 
-def operator_sizes(scenario: Scenario, machine: Machine) -> Sizes:
-    """Numbers of an operator; raises every contradiction.
+def operator_sizes(scenario: Scenario, machine: Machine) -> tuple[Sizes, tuple[Reason, ...]]:
+    """Numbers of an operator, and which rows contradict themselves; raises what leaves no row.
 
     Raises
     ------
     InputError
         One line per problem.
     """
-    problems = [*misplaced(scenario), *machine_problems(scenario, machine)]
+    problems: list[str | Reason] = [*misplaced(scenario), *machine_problems(scenario, machine)]
     problems += [
         f"{axis}: is missing; write -{axis} NUMBER" for axis in "mnk" if getattr(scenario, axis) is None
     ]
@@ -89,10 +129,10 @@ def operator_sizes(scenario: Scenario, machine: Machine) -> Sizes:
     if ranks > reach(machine):
         problems.append(f"ranks: links of {machine.name} join {reach(machine):g} ranks, not {ranks:g}")
     problems += _operator_problems(scenario, ranks)
-    refuse(problems)
-    assert scenario.m and scenario.n and scenario.k
+    reasons = refuse(problems)
+    assert scenario.m is not None and scenario.n is not None and scenario.k is not None
     comm_first = scenario.target == MOE_LAYER or OPERATORS[scenario.target].order == "comm_first"
-    return Sizes(
+    sizes = Sizes(
         m=scenario.m,
         n=scenario.n,
         k=scenario.k,
@@ -103,9 +143,10 @@ def operator_sizes(scenario: Scenario, machine: Machine) -> Sizes:
         split_axis=scenario.split_axis,
         imbalance=scenario.imbalance,
     )
+    return sizes, reasons
 
 
-def _operator_problems(scenario: Scenario, ranks: float) -> Iterator[str]:
+def _operator_problems(scenario: Scenario, ranks: float) -> Iterator[str | Reason]:
     """Contradictions between the numbers of an operator."""
     operator = OPERATORS.get(scenario.target)
     grouped = operator is None or operator.grouped
@@ -113,27 +154,33 @@ def _operator_problems(scenario: Scenario, ranks: float) -> Iterator[str]:
         yield f"experts_per_rank: {scenario.target} has no experts; leave it out"
     if grouped and scenario.split_axis != "m":
         yield f"split_axis: {scenario.target} is cut at experts; leave it out"
-    if scenario.target == "matmul_reduce_scatter" and scenario.m and scenario.m % ranks:
-        yield f"m: {scenario.m:g} rows do not divide by {ranks:g} ranks; write a multiple"
+    if scenario.target == "matmul_reduce_scatter" and scenario.m is not None:
+        yield Reason(
+            f"m: {said(scenario.m)} rows do not divide by {ranks:g} ranks; write a multiple",
+            fractional(scenario.m / ranks),
+        )
     if operator is None and scenario.top_k > scenario.experts_per_rank * ranks:
         yield f"top_k: {scenario.top_k:g} is more than the {scenario.experts_per_rank * ranks:g} experts"
-    if operator is None and scenario.tile_cnt:
+    if operator is None and scenario.tile_cnt is not None:
         yield "tile_cnt: moe_layer is cut into micro_batches; write --micro-batches"
-    if operator is not None and scenario.micro_batches:
+    if operator is not None and scenario.micro_batches is not None:
         yield f"micro_batches: {scenario.target} is cut into tiles; write --tile-cnt"
-    yield from _tile_problems(scenario, grouped)
+    if operator is not None and scenario.tile_cnt is not None:
+        yield from _tile_problems(scenario, scenario.tile_cnt, grouped)
 
 
-def _tile_problems(scenario: Scenario, grouped: bool) -> Iterator[str]:
-    tiles = scenario.tile_cnt
-    if not tiles:
-        return
-    whole = scenario.experts_per_rank if grouped else getattr(scenario, scenario.split_axis)
+def _tile_problems(scenario: Scenario, tiles: Num, grouped: bool) -> Iterator[Reason]:
     word = "experts_per_rank" if grouped else scenario.split_axis
-    if whole and whole % tiles:
-        yield f"tile_cnt: {word} = {whole:g} does not divide into {tiles:g} tiles; write a divisor"
-    if scenario.schedule == "coc" and tiles not in COC_PARTS:
-        yield f"tile_cnt: CoC cuts into 1, 2, 4 or 8 parts, not {tiles:g}"
+    whole = getattr(scenario, word)
+    if whole is not None:
+        yield Reason(
+            f"tile_cnt: {word} = {said(whole)} does not divide into {said(tiles)} tiles; write a divisor",
+            fractional(whole / tiles),
+        )
+    if scenario.schedule == "coc":
+        yield Reason(
+            f"tile_cnt: CoC cuts into 1, 2, 4 or 8 parts, not {said(tiles)}", ~np.isin(tiles, COC_PARTS)
+        )
 
 
 def default_ep(experts: float, npus: float) -> float:
@@ -149,28 +196,30 @@ def default_ep(experts: float, npus: float) -> float:
     )
 
 
-def model_layout(scenario: Scenario, machine: Machine, model: Model) -> tuple[Layout, float]:
-    """Layout of a model and the NPUs it takes; raises every contradiction.
+def model_layout(
+    scenario: Scenario, machine: Machine, model: Model
+) -> tuple[Layout, float, tuple[Reason, ...]]:
+    """Layout of a model, the NPUs it takes, and which rows contradict themselves.
 
     Raises
     ------
     InputError
-        One line per problem.
+        What leaves no row, one line per problem.
     """
-    problems = [*misplaced(scenario), *machine_problems(scenario, machine)]
+    problems: list[str | Reason] = [*misplaced(scenario), *machine_problems(scenario, machine)]
     npus = npus_of(scenario, machine, max(scenario.tp, scenario.ep or 1.0))
     count = float(model.experts.count) if model.experts else 1.0
     ep = scenario.ep or (1.0 if scenario.tp > 1 else default_ep(count, npus))
     problems += _parallel_problems(scenario, machine, model, npus, ep)
-    samples, seq_len, more = _batch(scenario)
-    problems += more
-    refuse(problems)
+    samples, seq_len = _batch(scenario)
+    problems += _batch_problems(scenario, samples, seq_len)
+    reasons = refuse(problems)
     tokens = samples * seq_len / scenario.tp
     inside = min(ep, float(next(iter(machine.tiers.values())).ranks))
     layout = Layout(
         tokens=tokens,
         seq_len=seq_len,
-        logit_rows=samples if scenario.phase == "prefill" else tokens * scenario.tp,
+        logit_rows=samples if scenario.phase == "prefill" else None,
         tp=scenario.tp,
         ep=ep,
         servers=math.ceil(ep / inside),
@@ -180,7 +229,7 @@ def model_layout(scenario: Scenario, machine: Machine, model: Model) -> tuple[La
         imbalance=scenario.imbalance,
         capacity_factor=scenario.capacity_factor,
     )
-    return layout, npus
+    return layout, npus, reasons
 
 
 def _parallel_problems(
@@ -204,30 +253,42 @@ def _parallel_problems(
         yield f"tp: {min(heads)} heads do not divide by {scenario.tp:g}; write a divisor"
 
 
-def _batch(scenario: Scenario) -> tuple[float, float, list[str]]:
+def _batch(scenario: Scenario) -> tuple[Num, Num]:
     """Samples of a replica and their length, from batch_size and seq_len or from tokens."""
-    problems = []
-    if scenario.tokens and scenario.batch_size:
-        problems.append("tokens: says the same as batch_size x seq_len / tp; give one of both")
-    rows = (scenario.tokens or 0.0) * scenario.tp
-    seq_len = scenario.seq_len or (min(DEFAULT_SEQ_LEN, rows) if rows else DEFAULT_SEQ_LEN)
-    samples = rows / seq_len if rows else (scenario.batch_size or 1.0)
-    if scenario.micro_batch_size:
-        if scenario.micro_batches:
-            problems.append("micro_batch_size: says the same as micro_batches; give one of both")
-        if samples % scenario.micro_batch_size:
-            size = f"{scenario.micro_batch_size:g}"
-            problems.append(f"micro_batch_size: {samples:g} samples do not divide by {size}; write a divisor")
-    if samples * seq_len % scenario.tp:
-        problems.append(f"tp: {samples * seq_len:g} tokens do not divide by {scenario.tp:g}; change seq_len")
-    tokens = samples * seq_len / scenario.tp
-    if scenario.micro_batches and scenario.micro_batches > tokens:
-        problems.append(f"micro_batches: {scenario.micro_batches:g} is more than {tokens:g} tokens of an NPU")
-    return samples, seq_len, problems
+    one, default = np.ones((1, 1)), np.full((1, 1), DEFAULT_SEQ_LEN)
+    given = scenario.seq_len
+    if scenario.tokens is None:
+        samples = one if scenario.batch_size is None else scenario.batch_size
+        return samples, default if given is None else given
+    rows = scenario.tokens * scenario.tp
+    seq_len = np.minimum(default, rows) if given is None else given
+    return rows / seq_len, seq_len
 
 
-def micro_batches_of(scenario: Scenario, samples: float) -> float | None:
+def _batch_problems(scenario: Scenario, samples: Num, seq_len: Num) -> Iterator[str | Reason]:
+    """Numbers of a batch that contradict each other."""
+    tokens, size, count = samples * seq_len / scenario.tp, scenario.micro_batch_size, scenario.micro_batches
+    if scenario.tokens is not None and scenario.batch_size is not None:
+        yield "tokens: says the same as batch_size x seq_len / tp; give one of both"
+    if size is not None:
+        if count is not None:
+            yield "micro_batch_size: says the same as micro_batches; give one of both"
+        yield Reason(
+            f"micro_batch_size: {said(samples)} samples do not divide by {said(size)}; write a divisor",
+            fractional(samples / size),
+        )
+    yield Reason(
+        f"tp: {said(samples * seq_len)} tokens do not divide by {scenario.tp:g}; change seq_len",
+        fractional(samples * seq_len / scenario.tp),
+    )
+    if count is not None:
+        yield Reason(
+            f"micro_batches: {said(count)} is more than {said(tokens)} tokens of an NPU", count > tokens
+        )
+
+
+def micro_batches_of(scenario: Scenario, samples: Num) -> Num | None:
     """The number of micro-batches asked for, or None for the best."""
-    if scenario.micro_batch_size:
+    if scenario.micro_batch_size is not None:
         return samples / scenario.micro_batch_size
     return scenario.micro_batches

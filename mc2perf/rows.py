@@ -1,25 +1,28 @@
-"""A row per schedule: its timing at the best count, or the reason why it is refused or pointless."""
+"""A schedule laid over the rows of a study: what it takes for every count, or why it cannot run.
+
+Each schedule becomes an :class:`Outcome`; :func:`results` turns one into the numbers people read. All of
+them are arrays of shape (rows, counts); a single estimate is a study of one row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf import legality, schedules
-from mc2perf.answer import Row
 from mc2perf.equations import overlap
-from mc2perf.equations.optimum import flat_region
 from mc2perf.legality import Verdict
 from mc2perf.operators import OPERATORS
+from mc2perf.resolve import Reason, said
 from mc2perf.scenario import COC_PARTS
 from mc2perf.schedules import Timing
-from mc2perf.study import Study, segments_of, tile_counts
+from mc2perf.study import Counts, Study, refused_at, tile_counts
 from mc2perf.units import Num
-from mc2perf.workload.parts import ExpertPath, Pair, Part, all_segments, time_of
+from mc2perf.workload.parts import ExpertPath, Pair, Part
 
 MOST_MICRO_BATCHES = 64
 """More micro-batches than this are never tried on their own; any number may be asked for."""
@@ -27,122 +30,149 @@ MOST_MICRO_BATCHES = 64
 ROUNDING = 1e-12
 """Sums of the same times in another order differ by less than this share."""
 
-FLAT = 0.02
-"""Counts whose time is within this share of the best are reported as equally good."""
+BOUNDS = ("compute", "memory", "comm", "latency", "host")
+"""What a time may hang on: computing or moving, sending or waiting for the first byte, issuing."""
+
+ONE = np.ones((1, 1))
+
+Numbers = NDArray[np.floating[Any]]
+Results = Mapping[str, Numbers]
+"""Numbers of a schedule by name; each has a shape that broadcasts to (rows, counts)."""
 
 
-def _row(study: Study, schedule: str, timing: Timing, serial: Row | None, **extra: Any) -> Row:
-    """A row from scalar timings; host time runs beside the device."""
-    device = float(timing.total)
-    host = float(timing.launches) * study.host_per_launch
-    total = float(overlap.host_bound_time(device, float(timing.launches), study.host_per_launch))
-    free, busy, exposed = total - device, float(timing.busy), float(timing.exposed)
-    compute = float(timing.compute)
-    if abs(busy - compute) <= ROUNDING * busy:
-        compute = busy  # the same sum in another order
-    return Row(
-        schedule=schedule,
-        total_time=busy + exposed + free,
-        serial_time=serial.total_time if serial else busy + exposed + free,
-        ceiling=serial.ceiling if serial else _ceiling(timing, busy + exposed + free),
-        compute_time=compute,
-        comm_time=float(timing.comm),
-        compute_stretch=busy - compute,
-        exposed_comm_time=exposed,
-        free_time=free,
-        host_time=host,
-        tokens_per_second=study.tokens / (busy + exposed + free) if study.tokens else 0.0,
-        bound=_bound(study, timing, host, total),
-        **extra,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One schedule: counts, what one piece holds, what it takes, which rows and counts are refused.
+
+    ``note`` says why a schedule has nothing to do and equals serial; ``tried`` are the counts before
+    those that no row can have were left out, none if the schedule has no number to choose.
+    """
+
+    schedule: str
+    timing: Timing
+    pieces: Num = field(default_factory=lambda: ONE)
+    piece_rows: Num = field(default_factory=lambda: ONE)
+    refused: tuple[Reason, ...] = ()
+    note: str = ""
+    tried: Counts | None = None
+
+    @property
+    def refused_at(self) -> NDArray[np.bool_]:
+        """Mask of the rows and counts that have no answer."""
+        return refused_at(self.refused)
 
 
-def _ceiling(timing: Timing, total: float) -> float:
+def results(study: Study, outcome: Outcome, base: Results | None) -> Results:
+    """What people read of a schedule; host time runs beside the device. ``base`` are those of serial."""
+    t = outcome.timing
+    host = t.launches * study.host_per_launch
+    free = overlap.host_bound_time(t.total, t.launches, study.host_per_launch) - t.total
+    # the same sum in another order is not a stretch
+    compute = np.where(np.abs(t.busy - t.compute) <= ROUNDING * t.busy, t.busy, t.compute)
+    total = overlap.total_time(t.busy, t.exposed, free)
+    serial = total if base is None else base["total_time"]
+    return {
+        "pieces": np.asarray(outcome.pieces),
+        "piece_rows": np.asarray(outcome.piece_rows),
+        "total_time": np.asarray(total),
+        "serial_time": np.asarray(serial),
+        "compute_time": compute,
+        "comm_time": np.asarray(t.comm),
+        "compute_stretch": np.asarray(t.busy - compute),
+        "exposed_comm_time": np.asarray(t.exposed),
+        "free_time": np.asarray(free),
+        "host_time": np.asarray(host),
+        "comm_ratio": ratio(t.exposed, total),
+        "hidden_ratio": np.where(np.greater(t.comm, 0.0), 1.0 - ratio(t.exposed, t.comm), 0.0),
+        "overlap_efficiency": ratio(serial - total, np.minimum(t.comm, compute)),
+        "speedup": ratio(serial, total),
+        "ceiling": _ceiling(t, total) if base is None else base["ceiling"],
+        "tokens_per_second": ratio(study.tokens, total),
+        "bound": _bound(study, t, host, free),
+    }
+
+
+def ratio(above: Num, below: Num) -> Numbers:
+    """A quotient; 0 where there is nothing to divide by."""
+    above, below = np.asarray(above), np.asarray(below)
+    zero = np.zeros(np.broadcast_shapes(above.shape, below.shape))
+    return np.divide(above, below, out=zero, where=below > 0.0)
+
+
+def _ceiling(timing: Timing, total: Num) -> Numbers:
     """Serial time over the longer engine's sum."""
-    longer = max(float(timing.comm), float(timing.compute))
-    return total / longer if longer else 1.0
+    longer = np.maximum(timing.comm, timing.compute)
+    return np.where(longer > 0.0, ratio(total, longer), 1.0)
 
 
-def _bound(study: Study, timing: Timing, host: float, total: float) -> str:
-    """What the answer hangs on: host, or the longer engine and what is slow in it."""
-    if host >= total > 0.0:
-        return "host"
-    if timing.comm <= timing.compute:
-        return "memory" if timing.memory > 0.5 * timing.compute else "compute"
-    floor = sum(count * time_of(all_segments(part, 1e9), "comm") for count, part in study.parts())
-    return "latency" if floor > 0.5 * timing.comm else "comm"
+def _bound(study: Study, t: Timing, host: Num, free: Num) -> Numbers:
+    """Index into ``BOUNDS``: host, or the longer engine and what is slow in it."""
+    compute = np.where(t.memory > 0.5 * t.compute, 1.0, 0.0)
+    sending = np.greater(t.comm, t.compute)
+    if np.any(sending):
+        comm = np.where(study.latency > 0.5 * t.comm, 3.0, 2.0)
+        compute = np.where(sending, comm, compute)
+    return np.where((host >= t.total) & (t.total + free > 0.0), 4.0, compute)
 
 
-def _refused(schedule: str, reason: str) -> Row:
-    return Row(schedule=schedule, legal=False, reason=reason)
+def _refused(schedule: str, reason: str) -> Outcome:
+    return Outcome(schedule=schedule, timing=schedules.NOTHING, refused=(Reason(reason),))
 
 
-def _equal_to_serial(serial: Row, schedule: str, reason: str) -> Row:
-    return replace(serial, schedule=schedule, reason=reason)
+def _equal_to_serial(serial: Outcome, schedule: str, reason: str) -> Outcome:
+    return replace(serial, schedule=schedule, note=reason)
 
 
-def serial_row(study: Study) -> Row:
+def serial_outcome(study: Study) -> Outcome:
     """Everything one after the other: the base line."""
     timing = study.total(schedules.pair_serial)
-    forward, backward = segments_of(study, 1.0)
-    return _row(
-        study, "serial", timing, None, piece_rows=study.rows, segments=forward, backward_segments=backward
-    )
+    return Outcome(schedule="serial", timing=timing, piece_rows=study.rows, refused=study.reasons)
 
 
-def _micro_batch(study: Study, serial: Row) -> Row:
+def _micro_batch(study: Study, serial: Outcome) -> Outcome:
     paths: list[ExpertPath] = study.of_kind(ExpertPath)
     if not paths:
         return _equal_or_refused(study, serial, "micro_batch", "no all-to-all between ranks to hide")
-    largest = int(min(MOST_MICRO_BATCHES, study.tokens))
-    asked = study.asked_micro_batches
-    counts = np.array([asked]) if asked else np.arange(1.0, largest + 1.0)
-    rest = study.total(
-        lambda part: schedules.NOTHING if isinstance(part, ExpertPath) else schedules.pair_serial(part)
+    counts = micro_batch_counts(study)
+    return Outcome(
+        schedule="micro_batch",
+        timing=in_micro_batches(study, counts.pieces),
+        pieces=counts.pieces,
+        piece_rows=study.rows / counts.pieces,
+        refused=(*study.reasons, *counts.refused),
+        tried=counts,
     )
 
-    def at(n: Num) -> Timing:
-        def price(part: Part) -> Timing:
-            if isinstance(part, ExpertPath):
-                return schedules.experts_micro_batch(part, n, study.conditions(part))
-            return schedules.NOTHING
 
-        return study.total(price) + rest
-
-    experts = float(paths[0].experts_per_rank * paths[0].ranks)
-    row = _best_of(study, serial, "micro_batch", counts, at)
-    if experts > study.tokens:
-        return row
-    default = _row(study, "micro_batch", scalar(at(experts)), serial)
-    return replace(row, default_pieces=int(experts), default_time=default.total_time)
+def micro_batch_counts(study: Study) -> Counts:
+    """Numbers of micro-batches: what was asked, else 1, 2, ... as long as there are tokens."""
+    if study.asked_micro_batches is not None:
+        asked = np.asarray(study.asked_micro_batches)
+        return Counts(asked, _whole_tokens(study, asked))
+    most = min(MOST_MICRO_BATCHES, float(np.max(study.tokens)))
+    counts = np.arange(1.0, most + 1.0).reshape(1, -1)
+    return Counts(counts, _whole_tokens(study, counts))
 
 
-def scalar(timing: Timing, index: int = 0) -> Timing:
-    """One row of a timing."""
-    return Timing(*(float(np.ravel(v)[index if np.size(v) > 1 else 0]) for v in timing))
+def _whole_tokens(study: Study, counts: Numbers) -> tuple[Reason, ...]:
+    return (Reason(f"{said(counts)} micro-batches are more than the tokens", counts > study.tokens),)
 
 
-def _best_of(
-    study: Study, serial: Row, schedule: str, counts: NDArray[np.float64], at: Callable[[Num], Timing]
-) -> Row:
-    """The best count, the region as good as it, and the whole curve."""
-    timing = at(counts)
-    device = np.broadcast_to(timing.total, counts.shape)
-    total = np.asarray(overlap.host_bound_time(device, timing.launches, study.host_per_launch))
-    best = int(np.argmin(total))
-    region = flat_region(total, FLAT)
-    flat = (int(counts[int(region.first)]), int(counts[int(region.last)]))
-    n = counts[best]
-    forward, backward = segments_of(study, float(n))
-    return _row(
-        study, schedule, scalar(at(float(n))), serial,
-        pieces=int(n), piece_rows=study.rows / n, flat_region=flat,
-        curve={int(c): float(t) for c, t in zip(counts, total, strict=True)},
-        segments=forward, backward_segments=backward,
-    )  # fmt: skip
+def in_micro_batches(study: Study, counts: Num) -> Timing:
+    """All layers with their expert paths cut into micro-batches, everything else serial."""
+
+    def rest(part: Part) -> Timing:
+        return schedules.NOTHING if isinstance(part, ExpertPath) else schedules.pair_serial(part)
+
+    def cut(part: Part) -> Timing:
+        if isinstance(part, ExpertPath):
+            return schedules.experts_micro_batch(part, counts, study.conditions(part))
+        return schedules.NOTHING
+
+    return study.total(cut) + study.total(rest)
 
 
-def _equal_or_refused(study: Study, serial: Row, schedule: str, reason: str) -> Row:
+def _equal_or_refused(study: Study, serial: Outcome, schedule: str, reason: str) -> Outcome:
     """A schedule without work to do: equal to serial, or refused for an operator it is not made for."""
     operator = study.scenario.target in OPERATORS
     if operator and schedule in ("micro_batch", "dual_batch"):
@@ -150,13 +180,15 @@ def _equal_or_refused(study: Study, serial: Row, schedule: str, reason: str) -> 
     return _equal_to_serial(serial, schedule, reason)
 
 
-def _dual_batch(study: Study, serial: Row) -> Row:
+def _dual_batch(study: Study, serial: Outcome) -> Outcome:
     parts = [*study.of_kind(ExpertPath), *study.of_kind(Pair)]
     if not parts or study.scenario.target in OPERATORS:
         return _equal_or_refused(study, serial, "dual_batch", "no communication between ranks to hide")
     training = study.model is not None and study.scenario.phase == "train"
-    if not training and study.model is not None and study.samples < 2:
-        return _refused("dual_batch", "prefill needs two samples to overlap; raise batch_size to 2")
+    reasons = study.reasons
+    if not training and study.model is not None:
+        alone = "prefill needs two samples to overlap; raise batch_size to 2"
+        reasons = (*reasons, Reason(alone, np.less(study.samples, 2.0)))
     worst = max(parts, key=lambda part: part.ranks)
     on, share = study.conditions(worst), 1.0 if training else 2.0
     timing = schedules.NOTHING
@@ -167,13 +199,16 @@ def _dual_batch(study: Study, serial: Row) -> Row:
             else:
                 turn = schedules.dual_batch(parts_in_turn, share, on) if parts_in_turn else schedules.NOTHING
             timing = timing + turn.times(layer.count)
-    return _row(
-        study, "dual_batch", timing, serial, pieces=2, piece_rows=study.rows / share,
-        segments=serial.segments, backward_segments=serial.backward_segments,
-    )  # fmt: skip
+    return Outcome(
+        schedule="dual_batch",
+        timing=timing,
+        pieces=2.0 * ONE,
+        piece_rows=study.rows / share,
+        refused=reasons,
+    )
 
 
-def _mc2(study: Study, serial: Row) -> Row:
+def _mc2(study: Study, serial: Outcome) -> Outcome:
     """Fused operators wherever they are legal; the tile count or the local experts decide the pieces."""
     pairs: list[Pair] = study.of_kind(Pair)
     paths: list[ExpertPath] = study.of_kind(ExpertPath)
@@ -187,8 +222,8 @@ def _mc2(study: Study, serial: Row) -> Row:
     if not pairs and all(path.experts_per_rank == 1 for path in paths) and not _shared(paths):
         return _equal_to_serial(serial, "mc2", "one local expert: one piece, equals serial")
     if study.scenario.target in OPERATORS:
-        return _fused_operator(study, serial, pairs[0])
-    return _fused_model(study, serial, pairs, paths)
+        return _fused_operator(study, pairs[0])
+    return _fused_model(study, paths)
 
 
 def _fused_verdict(study: Study, pairs: list[Pair], paths: list[ExpertPath]) -> Verdict:
@@ -208,73 +243,111 @@ def _shared(paths: list[ExpertPath]) -> bool:
     return any(path.build(1.0, False).beside for path in paths)
 
 
-def _fused_operator(study: Study, serial: Row, pair: Pair) -> Row:
-    counts = tile_counts(study, pair)
-    on = study.conditions(pair)
-    row = _best_of(study, serial, "mc2", counts, lambda n: schedules.pair_mc2(pair, n, on))
-    return replace(row, piece_rows=pair.rows / row.pieces)
+def _fused_operator(study: Study, pair: Pair) -> Outcome:
+    tried = tile_counts(study, pair)
+    counts = tried.worth_trying()
+    return Outcome(
+        schedule="mc2",
+        timing=schedules.pair_mc2(pair, counts.pieces, study.conditions(pair)),
+        pieces=counts.pieces,
+        piece_rows=pair.rows / counts.pieces,
+        refused=(*study.reasons, *counts.refused),
+        tried=tried,
+    )
 
 
-def _fused_model(study: Study, serial: Row, pairs: list[Pair], paths: list[ExpertPath]) -> Row:
-    chosen: dict[str, int] = {}
+def _fused_model(study: Study, paths: list[ExpertPath]) -> Outcome:
+    most: Num = ONE
 
     def price(part: Part) -> Timing:
+        nonlocal most
         if isinstance(part, ExpertPath) and part.ranks > 1:
             return schedules.experts_mc2(part, study.conditions(part))
         if isinstance(part, Pair):
-            timing, chosen[part.name] = best_tiles(study, part)
+            timing, chosen = best_tiles(study, part)
+            most = np.maximum(most, chosen)
             return timing
         return schedules.pair_serial(part)
 
     timing = study.total(price)
-    pieces = paths[0].experts_per_rank if paths else max(chosen.values())
-    return _row(
-        study, "mc2", timing, serial, pieces=pieces, piece_rows=study.rows / pieces,
-        segments=serial.segments, backward_segments=serial.backward_segments,
-    )  # fmt: skip
+    pieces = float(paths[0].experts_per_rank) * ONE if paths else most
+    return Outcome(
+        schedule="mc2",
+        timing=timing,
+        pieces=pieces,
+        piece_rows=study.rows / pieces,
+        refused=study.reasons,
+    )
 
 
-def best_tiles(study: Study, pair: Pair) -> tuple[Timing, int]:
-    """A fused pair at its best tile count."""
-    counts = tile_counts(study, pair)
-    timing = schedules.pair_mc2(pair, counts, study.conditions(pair))
-    best = int(np.argmin(timing.total))
-    return scalar(timing, best), int(counts[best])
+def best_tiles(study: Study, pair: Pair) -> tuple[Timing, Numbers]:
+    """A fused pair at its best tile count, row by row."""
+    counts = tile_counts(study, pair).worth_trying()
+    timing = schedules.pair_mc2(pair, counts.pieces, study.conditions(pair))
+    best = best_count(np.asarray(timing.total), refused_at(counts.refused))
+    return Timing(*(at_count(value, best) for value in timing)), at_count(counts.pieces, best)
 
 
-def _coc(study: Study, serial: Row) -> Row:
+def best_count(time: Numbers, refused: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Index of the smallest time that is not refused, shape (rows, 1); the first of equals."""
+    best: NDArray[np.intp] = np.argmin(np.where(refused, np.inf, time), axis=-1, keepdims=True)
+    return best
+
+
+def at_count(values: Num, index: NDArray[np.intp]) -> Numbers:
+    """Values of shape (rows or 1, counts or 1) at one count of each row, shape (rows, 1)."""
+    values = np.asarray(values)
+    if values.ndim < 2 or values.shape[-1] == 1:
+        return values
+    rows = np.broadcast_to(values, (len(index), values.shape[-1]))
+    taken: Numbers = np.take_along_axis(rows, index, axis=-1)
+    return taken
+
+
+def _coc(study: Study, serial: Outcome) -> Outcome:
     pairs: list[Pair] = study.of_kind(Pair)
     if study.model is not None and not pairs:
         return _equal_to_serial(serial, "coc", "CoC cuts tensor-parallel matmuls; tp is 1")
     target = study.scenario.target
     name = target if study.model is None else "all_gather_matmul"
-    verdict = legality.parts_allowed(study.scenario, name, pairs[0].rows if pairs else 0.0)
     if study.costs.machine.family in ("gpu", "950"):
         return _refused("coc", f"CoC is not offered on {study.costs.machine.family}")
+    verdict = legality.parts_allowed(name)
     if not verdict.legal or not pairs:
         return _refused("coc", verdict.reason or "nothing to communicate: one rank")
+    counts = _coc_counts(study, pairs[0].rows)
+
+    def price(part: Part) -> Timing:
+        if isinstance(part, Pair):
+            return schedules.pair_parts(part, counts.pieces, study.conditions(part))
+        return schedules.pair_serial(part)
+
+    return Outcome(
+        schedule="coc",
+        timing=study.total(price),
+        pieces=counts.pieces,
+        piece_rows=pairs[0].rows / counts.pieces,
+        refused=(*study.reasons, *counts.refused),
+        tried=counts,
+    )
+
+
+def _coc_counts(study: Study, rows: Num) -> Counts:
+    """1, 2, 4 or 8 parts of equal rows, or the number asked for."""
     asked = study.scenario.tile_cnt if study.model is None else None
-    if asked and asked not in COC_PARTS:
-        return _refused("coc", f"CoC cuts into 1, 2, 4 or 8 parts, not {asked:g}")
-    counts = np.array([asked] if asked else [float(p) for p in COC_PARTS if pairs[0].rows % p == 0])
-
-    def at(n: Num) -> Timing:
-        return study.total(
-            lambda part: (
-                schedules.pair_parts(part, n, study.conditions(part))
-                if isinstance(part, Pair)
-                else schedules.pair_serial(part)
-            )
-        )
-
-    row = _best_of(study, serial, "coc", counts, at)
-    return replace(row, piece_rows=pairs[0].rows / row.pieces)
+    odd = Reason(f"CoC needs rows divisible by 2, 4 or 8; m is {said(rows)}", np.asarray(rows) % 2 != 0)
+    if asked is not None:
+        wrong = Reason(f"CoC cuts into 1, 2, 4 or 8 parts, not {said(asked)}", ~np.isin(asked, COC_PARTS))
+        return Counts(np.asarray(asked), (odd, wrong))
+    parts = np.array([COC_PARTS], float)
+    return Counts(parts, (odd, Reason("rows do not divide evenly", np.asarray(rows) % parts != 0)))
 
 
-ROWS: dict[str, Callable[[Study, Row], Row]] = {
+OUTCOMES: dict[str, Callable[[Study, Outcome], Outcome]] = {
+    "serial": lambda study, serial: serial,
     "mc2": _mc2,
     "micro_batch": _micro_batch,
     "coc": _coc,
     "dual_batch": _dual_batch,
 }
-"""Schedule -> how its row is made."""
+"""Schedule -> how it is laid over a study."""

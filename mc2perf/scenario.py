@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
-from mc2perf.operators import DTYPES, TARGETS
-from mc2perf.units import CAPACITY, COUNT, FACTOR, WIDTH, Dim
+from mc2perf.operators import DTYPES, MOE_LAYER, TARGETS
+from mc2perf.units import CAPACITY, COUNT, FACTOR, WIDTH, Dim, Num
 
 SCHEDULES = ("serial", "mc2", "micro_batch", "coc", "dual_batch")
 """How communication and computation are laid over each other."""
@@ -26,7 +26,10 @@ DEFAULT_HARDWARE = "atlas_800i_a2"
 
 @dataclass(frozen=True)
 class Input:
-    """How one field is asked for: its dimension or choices, its help, its group and its short flag."""
+    """How one field is asked for: its dimension or choices, its help, its group and its short flag.
+
+    A ``column`` may hold many values that are priced at once; every other field is one value.
+    """
 
     help: str
     group: str
@@ -35,6 +38,7 @@ class Input:
     auto: bool = False
     short: str = ""
     only: str = ""
+    column: bool = False
 
 
 def _ask(default: Any, help: str, group: str, **how: Any) -> Any:
@@ -61,11 +65,17 @@ class Scenario:
         choices=("train", "prefill"),
         only="model",
     )
-    m: float | None = _ask(
-        None, "rows; 'mc2perf operators' says whose", "what", dim=COUNT, short="-m", only="operator"
+    m: Num | None = _ask(
+        None,
+        "rows; 'mc2perf operators' says whose",
+        "what",
+        dim=COUNT,
+        short="-m",
+        only="operator",
+        column=True,
     )
-    n: float | None = _ask(None, "columns", "what", dim=COUNT, short="-n", only="operator")
-    k: float | None = _ask(None, "contraction", "what", dim=COUNT, short="-k", only="operator")
+    n: Num | None = _ask(None, "columns", "what", dim=COUNT, short="-n", only="operator", column=True)
+    k: Num | None = _ask(None, "contraction", "what", dim=COUNT, short="-k", only="operator", column=True)
     experts_per_rank: float = _ask(
         1.0, "local experts of a grouped operator", "what", dim=COUNT, only="operator"
     )
@@ -73,12 +83,17 @@ class Scenario:
     shared_width: float = _ask(
         0.0, "width of the shared expert, for moe_layer", "what", dim=WIDTH, only="operator"
     )
-    batch_size: float | None = _ask(
-        None, "samples per model replica (a group of tp NPUs)", "what", dim=COUNT, only="model"
+    batch_size: Num | None = _ask(
+        None, "samples per model replica (a group of tp NPUs)", "what", dim=COUNT, only="model", column=True
     )
-    seq_len: float | None = _ask(None, "tokens of a sample", "what", dim=COUNT, only="model")
-    tokens: float | None = _ask(
-        None, "tokens per NPU; batch_size = tokens x tp / seq_len follows", "what", dim=COUNT, only="model"
+    seq_len: Num | None = _ask(None, "tokens of a sample", "what", dim=COUNT, only="model", column=True)
+    tokens: Num | None = _ask(
+        None,
+        "tokens per NPU; batch_size = tokens x tp / seq_len follows",
+        "what",
+        dim=COUNT,
+        only="model",
+        column=True,
     )
     dtype: str = _ask("bf16", "type of weights and activations", "what", choices=tuple(DTYPES))
     dispatch_dtype: str | None = _ask(
@@ -127,10 +142,19 @@ class Scenario:
     # how
     schedule: str = _ask("all", "schedule, or all of them side by side", "how", choices=("all", *SCHEDULES))
     split_axis: str = _ask("m", "axis that tiles cut", "how", choices=SPLIT_AXES, only="operator")
-    tile_cnt: float | None = _ask(None, "tiles of an operator", "how", dim=COUNT, auto=True, only="operator")
-    micro_batches: float | None = _ask(None, "micro-batches of an MoE layer", "how", dim=COUNT, auto=True)
-    micro_batch_size: float | None = _ask(
-        None, "samples per micro-batch; sets micro_batches = batch_size / it", "how", dim=COUNT, only="model"
+    tile_cnt: Num | None = _ask(
+        None, "tiles of an operator", "how", dim=COUNT, auto=True, only="operator", column=True
+    )
+    micro_batches: Num | None = _ask(
+        None, "micro-batches of an MoE layer", "how", dim=COUNT, auto=True, column=True
+    )
+    micro_batch_size: Num | None = _ask(
+        None,
+        "samples per micro-batch; sets micro_batches = batch_size / it",
+        "how",
+        dim=COUNT,
+        only="model",
+        column=True,
     )
     buffers: float = _ask(4.0, "pieces in flight between sender and cube", "how", dim=COUNT)
 
@@ -140,6 +164,21 @@ def inputs() -> Iterator[tuple[Field[Any], Input]]:
     for spec in fields(Scenario):
         if "input" in spec.metadata:
             yield spec, spec.metadata["input"]
+
+
+PIECES = ("tile_cnt", "micro_batches", "micro_batch_size")
+"""Inputs that say how many pieces; a sweep lays them across, everything else down."""
+
+
+def columns_of(target: str) -> tuple[str, ...]:
+    """Inputs of a target that may be columns; the experts of a layer are whole numbers, one at a time."""
+    kind = "operator" if is_operator(target) else "model"
+    fixed = ("n", "k") if target == MOE_LAYER else ()
+    return tuple(
+        spec.name
+        for spec, how in inputs()
+        if how.column and how.only in ("", kind) and spec.name not in fixed
+    )
 
 
 def is_operator(target: str) -> bool:

@@ -47,11 +47,16 @@ class Timing(NamedTuple):
 
     def __add__(self, other: object) -> Timing:
         assert isinstance(other, Timing)
-        return Timing(*(a + b for a, b in zip(self, other, strict=True)))
+        return Timing(*(_plus(a, b) for a, b in zip(self, other, strict=True)))
 
     def times(self, count: float) -> Timing:
         """The same, ``count`` times in a row."""
         return Timing(*(count * value for value in self))
+
+
+def _plus(a: Num, b: Num) -> Num:
+    """A sum; nothing is not added to millions of rows."""
+    return b if type(a) is float and a == 0.0 else a if type(b) is float and b == 0.0 else a + b
 
 
 NOTHING = Timing(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -96,20 +101,19 @@ def pair_serial(part: Part) -> Timing:
 
 def pair_mc2(pair: Pair, pieces: Num, on: Conditions) -> Timing:
     """One fused kernel: launched once, n pieces, a round cost for each beyond the first."""
-    once, p = pair.build(1.0, False), pair.build(pieces, False)
+    once, p = pair.build(1.0, False), pair.build(pieces, pair.local_first and on.buffers > 1)
     cut = np.greater(pieces, 1.0)
-    own = pair.build(pieces, pair.local_first and on.buffers > 1)
-    head = np.where(cut, work_of(own.head), 0.0)
+    head = np.where(cut, work_of(p.head), 0.0)
     compute = on.run(
         f"{pair.name}: compute of a piece", overlapping.piece_time,
-        work=np.where(cut, work_of(own.compute), work_of(p.compute)),
+        work=np.where(cut, work_of(p.compute), work_of(once.compute)),
         overhead=np.where(cut, on.round_cost, 0.0),
     )  # fmt: skip
-    launches = launch_of(p.compute)
+    launches = launch_of(once.compute)
     bounds = _two_stages(pair.name, pair.order, p.comm.cost.work, compute, pieces, head, on.buffers, on)
     overlap = _overlapped(bounds, pieces * compute + head, pieces * p.comm.cost.work, on)
     fixed = serial((*once.prefix, _only_launch(once.comm)))
-    memory = pieces * _memory(p.compute)
+    memory = np.where(cut, pieces * _memory(p.compute) + _memory(p.head), _memory(once.compute))
     fused = Timing(
         overlap.total + launches,
         pieces * compute + head + launches,
@@ -249,7 +253,7 @@ def dual_batch(parts: Sequence[Part], share: float, on: Conditions) -> Timing:
     ``share`` is 1 for two whole micro-batches (training), 2 for the two halves of one batch (prefill).
     """
     compute, comm, memory, launches = _alternating([s for part in parts for s in all_segments(part, share)])
-    overlap = overlapping.lockstep(np.array(compute), np.array(comm), on.comm_slowdown, on.compute_slowdown)
+    overlap = overlapping.lockstep(compute, comm, on.comm_slowdown, on.compute_slowdown)
     per_batch = share / 2.0
     timing = Timing(
         overlap.total, 2.0 * sum(compute), 2.0 * sum(comm), overlap.busy_compute, overlap.exposed_comm,

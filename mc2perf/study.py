@@ -1,11 +1,16 @@
-"""A scenario resolved against a machine: prices, layers, what an NPU works on, how its tiles may be cut."""
+"""A scenario resolved against a machine: prices, layers, what an NPU works on, how its tiles may be cut.
+
+A study holds one row or many: numbers that may be columns have shape (rows, 1); counts of pieces lie
+across, so that whatever depends on rows only is priced once for all counts.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +20,27 @@ from mc2perf.costs import Costs, Ledger
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
-from mc2perf.resolve import micro_batches_of, model_layout, npus_of, operator_sizes, refuse
+from mc2perf.resolve import (
+    Reason,
+    as_columns,
+    fractional,
+    micro_batches_of,
+    model_layout,
+    npus_of,
+    operator_sizes,
+    refuse,
+    said,
+)
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.schedules import Conditions, Timing
+from mc2perf.units import Num
 from mc2perf.workload.experts import expert_path
 from mc2perf.workload.fused import fused_pair, moe_layer_routing
 from mc2perf.workload.layer import LayerParts, layers_of
-from mc2perf.workload.parts import ExpertPath, Pair, Part, all_segments
+from mc2perf.workload.parts import ExpertPath, Pair, Part, all_segments, time_of
+
+MOST_TILES = 1024
+"""More tiles than this are never tried on their own; any number may be asked for."""
 
 
 @dataclass
@@ -31,14 +50,14 @@ class Study:
     scenario: Scenario
     costs: Costs
     layers: list[LayerParts]
-    tokens: float
-    rows: float
+    tokens: Num
+    rows: Num
     npus: float
     model: Model | None = None
-    asked_micro_batches: float | None = None
-    samples: float = 0.0
+    asked_micro_batches: Num | None = None
+    samples: Num = 0.0
     resolved: dict[str, object] = field(default_factory=dict)
-    refused_tiles: dict[int, str] = field(default_factory=dict)
+    reasons: tuple[Reason, ...] = ()
 
     def parts(self) -> list[tuple[float, Part]]:
         """Every part with how often it runs."""
@@ -65,6 +84,11 @@ class Study:
             timing = timing + handle(part).times(count)
         return timing
 
+    @functools.cached_property
+    def latency(self) -> Num:
+        """What communication takes when there is next to nothing to send. [s]"""
+        return sum((count * time_of(all_segments(part, 1e9), "comm") for count, part in self.parts()), 0.0)
+
     @property
     def host_per_launch(self) -> float:
         """Host time of one launch; a replayed graph has none. [s]"""
@@ -77,10 +101,11 @@ class Study:
 def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study:
     """Resolve a scenario; raises every contradiction between scenario, machine and model."""
     costs = Costs(machine, Ledger(), scenario.engine, scenario.matmul_rule, warm_l2=scenario.l2 == "warm")
+    scenario = as_columns(scenario)
     if is_operator(scenario.target):
         return _operator_study(scenario, costs)
     assert model is not None
-    layout, npus = model_layout(scenario, machine, model)
+    layout, npus, reasons = model_layout(scenario, machine, model)
     samples = layout.tokens * layout.tp / layout.seq_len
     resolved: dict[str, object] = {
         "npus": npus, "nodes": npus / machine.ranks_per_server, "ep": layout.ep, "tp": layout.tp,
@@ -90,14 +115,16 @@ def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study
     layers = layers_of(costs, model, layout)
     if scenario.phase == "prefill":
         layers = [replace(layer, backward=()) for layer in layers]
-    asked = micro_batches_of(scenario, samples)
-    return Study(scenario, costs, layers, layout.tokens, layout.tokens, npus, model, asked, samples, resolved)
+    return Study(
+        scenario, costs, layers, layout.tokens, layout.tokens, npus, model,
+        micro_batches_of(scenario, samples), samples, resolved, reasons,
+    )  # fmt: skip
 
 
 def _operator_study(scenario: Scenario, costs: Costs) -> Study:
     machine = costs.machine
-    sizes = operator_sizes(scenario, machine)
-    refuse([f"dtype: {p}" for p in _missing_rates(costs, scenario)])
+    sizes, reasons = operator_sizes(scenario, machine)
+    refuse(f"dtype: {p}" for p in _missing_rates(costs, scenario))
     npus = npus_of(scenario, machine, sizes.ranks)
     resolved: dict[str, object] = {
         "ranks": sizes.ranks, "npus": npus, "nodes": npus / machine.ranks_per_server,
@@ -114,7 +141,8 @@ def _operator_study(scenario: Scenario, costs: Costs) -> Study:
     else:
         part, tokens = fused_pair(costs, OPERATORS[scenario.target], sizes), 0.0
     layers = [LayerParts(scenario.target, 1.0, (part,), ())]
-    return Study(scenario, costs, layers, tokens, sizes.m, npus, None, scenario.micro_batches, 0.0, resolved)
+    asked = scenario.micro_batches
+    return Study(scenario, costs, layers, tokens, sizes.m, npus, None, asked, 0.0, resolved, reasons)
 
 
 def _missing_rates(costs: Costs, scenario: Scenario) -> list[str]:
@@ -131,7 +159,7 @@ def main_layer(study: Study) -> LayerParts:
 
 
 def segments_of(study: Study, pieces: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Stand-alone time of every segment of the main layer, all pieces together."""
+    """Stand-alone time of every segment of the main layer, all pieces together; for a study of one row."""
     layer = main_layer(study)
 
     def summed(parts: tuple[Part, ...]) -> dict[str, float]:
@@ -139,43 +167,75 @@ def segments_of(study: Study, pieces: float) -> tuple[dict[str, float], dict[str
         for part in parts:
             n = pieces if isinstance(part, ExpertPath) else 1.0
             for segment in all_segments(part, n):
-                times[segment.name] += n * float(segment.cost.time)
+                times[segment.name] += n * np.asarray(segment.cost.time).item()
         return dict(times)
 
     return summed(layer.forward), summed(layer.backward)
 
 
-def tile_counts(study: Study, pair: Pair) -> NDArray[np.float64]:
-    """Tile counts to try: what was asked, else divisors of the axis whose tiles fit base block and limits."""
-    asked = study.scenario.tile_cnt
-    if asked:
-        return np.array([asked])
-    if pair.experts:
-        return np.array([float(pair.experts)])
+class Counts(NamedTuple):
+    """Numbers of pieces, shape (rows or 1, counts), and why some rows cannot have some of them.
+
+    Numbers that were ``asked`` for keep their place even if no row can have them.
+    """
+
+    pieces: NDArray[np.floating[Any]]
+    refused: tuple[Reason, ...] = ()
+    asked: bool = False
+
+    def worth_trying(self) -> Counts:
+        """Without the numbers that no row can have."""
+        if self.asked:
+            return self
+        refused = refused_at(self.refused)
+        some = ~np.all(np.broadcast_to(refused, (len(refused), self.pieces.shape[-1])), axis=0)
+        kept = tuple(Reason(r.text, np.broadcast_to(r.where, refused.shape)[:, some]) for r in self.refused)
+        return Counts(self.pieces[:, some], kept)
+
+
+def refused_at(reasons: tuple[Reason, ...]) -> NDArray[np.bool_]:
+    """Where any of the reasons holds."""
+    return functools.reduce(np.logical_or, (reason.where for reason in reasons), np.zeros((1, 1), bool))
+
+
+def tile_counts(study: Study, pair: Pair) -> Counts:
+    """Tile counts: what was asked, else every number whose tiles are equal, aligned and within limits."""
+    asked = study.scenario.tile_cnt if study.model is None else None
+    if pair.experts and asked is None:
+        return Counts(np.full((1, 1), float(pair.experts)))
     axis = study.scenario.split_axis if study.model is None else "m"
-    whole = pair.rows if axis == "m" else float(getattr(study.scenario, axis))
-    base = float(getattr(study.costs.machine.cube.base_block, axis))
-    limit = int(min(study.costs.machine.limits.pieces, whole, 1024))
+    whole = np.asarray(pair.rows if axis == "m" else getattr(study.scenario, axis))
+    if asked is not None:
+        return Counts(np.asarray(asked), tuple(_limits(study, pair, asked, whole / asked)), asked=True)
     study.costs.ledger.use("limits.pieces", study.costs.machine.limits.pieces)
-    fitting = [1.0]
-    for n in range(2, limit + 1):
-        reason = _tile_problem(study, pair, whole / n, base, whole)
-        if reason:
-            study.refused_tiles[n] = reason
-        else:
-            fitting.append(float(n))
-    return np.array(fitting)
+    most = min(study.costs.machine.limits.pieces, float(np.max(whole)), MOST_TILES)
+    counts = np.arange(1.0, most + 1.0).reshape(1, -1)
+    reasons = [*_uneven(study, whole, counts, axis), *_limits(study, pair, counts, whole / counts)]
+    # one piece is the operator uncut: always possible
+    return Counts(counts, tuple(Reason(text, where & (counts > 1.0)) for text, where in reasons))
 
 
-def _tile_problem(study: Study, pair: Pair, rows: float, base: float, whole: float) -> str:
-    """Why a tile of so many rows does not fit; empty if it does."""
-    if rows != int(rows):
-        return f"{whole:g} does not divide evenly"
-    if rows < base or (whole % base == 0 and rows % base):
-        return f"{rows:g} is not a multiple of the base block {base:g}"
-    _, engine = study.costs.engine_of(next(iter(study.costs.machine.tiers.values())))
-    if rows * pair.piece_bytes / pair.ranks > engine.put:
-        return f"a put of {rows * pair.piece_bytes / pair.ranks / 1024:g} KiB is above the limit"
-    if study.scenario.buffers * rows * pair.piece_bytes > engine.shmem:
-        return "the buffers do not fit the symmetric heap"
-    return ""
+def _uneven(study: Study, whole: Num, counts: Num, axis: str) -> Iterator[Reason]:
+    """Tiles that CANN would not cut on its own: of unequal length, or not whole base blocks."""
+    base, tile = float(getattr(study.costs.machine.cube.base_block, axis)), whole / counts
+    yield Reason(f"{said(whole)} {axis} do not divide evenly", fractional(tile))
+    off = (tile < base) | (~fractional(whole / base) & fractional(tile / base))
+    yield Reason(f"a tile is not a multiple of the base block {base:g}", off)
+
+
+def _limits(study: Study, pair: Pair, counts: Num, rows: Num) -> Iterator[Reason]:
+    """What machine and engine refuse: too many pieces, or pieces too large for a put or for the buffers."""
+    machine, scenario = study.costs.machine, study.scenario
+    _, engine = study.costs.engine_of(next(iter(machine.tiers.values())))
+    for what, most in (
+        (f"{machine.name} takes {machine.limits.pieces:g}", machine.limits.pieces),
+        (f"HCCL has {machine.limits.handles:g} handles", machine.limits.handles),
+        (f"{engine.flags:g} flags for each rank's rows", engine.flags * pair.ranks),
+    ):
+        yield Reason(f"{said(counts)} tiles; {what}", np.greater(counts, most))
+    cut, piece = np.greater(counts, 1.0), rows * pair.piece_bytes
+    put = f"a put is above the limit of {engine.put / 1024:g} KiB"
+    yield Reason(put, cut & np.greater(piece / pair.ranks, engine.put))
+    # the ring holds the pieces in flight; scales are sent once and stay
+    held = scenario.buffers * piece + pair.scale_bytes
+    yield Reason("buffers and scales do not fit the symmetric heap", cut & np.greater(held, engine.shmem))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mc2perf.equations.formula import formula
 from mc2perf.units import Num
@@ -84,8 +84,8 @@ def stretched(
 
 
 def lockstep(
-    compute: NDArray[np.float64],
-    comm: NDArray[np.float64],
+    compute: Sequence[Num],
+    comm: Sequence[Num],
     comm_slowdown: Num,
     compute_slowdown: Num,
 ) -> Overlap:
@@ -98,7 +98,7 @@ def lockstep(
 
     Parameters
     ----------
-    compute, comm : array, shape (m, ...)
+    compute, comm : sequence of m numbers or arrays
         Computations and the communication after each, for one batch. [s]
     comm_slowdown, compute_slowdown : number or array
         As in :func:`stretched`.
@@ -114,14 +114,16 @@ def lockstep(
 
     Examples
     --------
-    >>> float(lockstep(np.array([3.0, 1.0]), np.array([1.0, 2.0]), 1.0, 1.0).total)
+    >>> float(lockstep([3.0, 1.0], [1.0, 2.0], 1.0, 1.0).total)
     9.0
     """
+    total: Num = 0.0
+    busy: Num = 0.0
     # A computes j while B communicates j - 1; then B computes j while A communicates j.
-    computing = np.concatenate([compute, compute])
-    sending = np.concatenate([np.roll(comm, 1, axis=0), comm])
-    turns = stretched(computing, sending, computing, sending, comm_slowdown, compute_slowdown)
-    total, busy = np.sum(turns.total, axis=0), np.sum(turns.busy_compute, axis=0)
+    for j, computing in enumerate(compute):
+        for sending in (comm[j - 1], comm[j]):
+            turn = stretched(computing, sending, computing, sending, comm_slowdown, compute_slowdown)
+            total, busy = total + turn.total, busy + turn.busy_compute
     return Overlap(total, busy, total - busy)
 
 

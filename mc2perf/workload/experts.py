@@ -30,7 +30,7 @@ class Routing:
     experts: Experts
     hidden_size: float
     matrices: float
-    tokens: float
+    tokens: Num
     ep: float
     servers: float
     dtype: str

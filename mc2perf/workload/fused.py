@@ -22,9 +22,9 @@ ACCUMULATE_BYTES = 8.0
 class Sizes:
     """Numbers that an operator is asked with."""
 
-    m: float
-    n: float
-    k: float
+    m: Num
+    n: Num
+    k: Num
     ranks: float
     experts: float
     dtype: str
@@ -64,26 +64,27 @@ def fused_pair(costs: Costs, operator: Operator, sizes: Sizes) -> Pair:
         local_first=operator.local_first and sizes.split_axis == "m",
         experts=int(sizes.experts) if operator.grouped else 0,
         piece_bytes=payload_row_bytes(operator, sizes),
+        scale_bytes=scale_bytes(operator, sizes),
     )
 
 
-def payload_row_bytes(operator: Operator, sizes: Sizes) -> float:
+def payload_row_bytes(operator: Operator, sizes: Sizes) -> Num:
     """Bytes of one row of what travels, without scales. [B]"""
     width = sizes.k if operator.payload == "input" else sizes.n
     return width * DTYPES[sizes.payload_dtype].size
 
 
-def compute_rows(operator: Operator, sizes: Sizes) -> float:
+def compute_rows(operator: Operator, sizes: Sizes) -> Num:
     """Rows that the matmul of the busiest rank sees."""
     return sizes.m * sizes.imbalance * (sizes.ranks if operator.gathered else 1.0)
 
 
-def payload_bytes(operator: Operator, sizes: Sizes) -> float:
+def payload_bytes(operator: Operator, sizes: Sizes) -> Num:
     """Whole array that the collective moves, without scales. [B]"""
     return compute_rows(operator, sizes) * payload_row_bytes(operator, sizes)
 
 
-def scale_bytes(operator: Operator, sizes: Sizes) -> float:
+def scale_bytes(operator: Operator, sizes: Sizes) -> Num:
     """Scales that travel once, before the first piece. [B]"""
     width = sizes.k if operator.payload == "input" else sizes.n
     return compute_rows(operator, sizes) * DTYPES[sizes.payload_dtype].scale_bytes_per_row(width)
@@ -103,7 +104,7 @@ def _pieces(costs: Costs, operator: Operator, s: Sizes, pieces: Num, local_first
     return PairPieces(_scales(costs, operator, s), Segment(operator.collective, "comm", comm), rest, own)
 
 
-def _matmul(costs: Costs, operator: Operator, s: Sizes, rows: float, pieces: Num) -> Segments:
+def _matmul(costs: Costs, operator: Operator, s: Sizes, rows: Num, pieces: Num) -> Segments:
     """The matmul of one piece; grouped operators cut at experts, others at tiles of the axis."""
     if operator.grouped:
         groups = np.maximum(s.experts / pieces, 1.0)
@@ -124,25 +125,27 @@ def _matmul(costs: Costs, operator: Operator, s: Sizes, rows: float, pieces: Num
 
 
 def _scales(costs: Costs, operator: Operator, s: Sizes) -> Segments:
-    size = scale_bytes(operator, s)
-    if not size or s.ranks <= 1:
+    scales = DTYPES[s.payload_dtype].scale_size
+    if not scales or s.ranks <= 1:
         return ()
+    size = scale_bytes(operator, s)
     return (Segment("scales", "comm", costs.collective("scales", operator.collective, size, s.ranks)),)
 
 
 def moe_layer_routing(s: Sizes, top_k: float, shared_width: float, combine_dtype: str, servers: float,
                       capacity_factor: float | None) -> Routing:  # fmt: skip
     """The operator ``moe_layer`` as an expert path with a gated FFN: m tokens, n expert width, k hidden."""
+    hidden_size = float(s.k)
     experts = Experts(
         count=int(s.experts * s.ranks),
         top_k=int(top_k),
         width=int(s.n),
         shared_width=int(shared_width),
-        payload_width=int(s.k),
+        payload_width=int(hidden_size),
     )
     return Routing(
         experts=experts,
-        hidden_size=s.k,
+        hidden_size=hidden_size,
         matrices=3.0,
         tokens=s.m,
         ep=s.ranks,

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from mc2perf.costs import Cost, Costs
 from mc2perf.equations import attention
 from mc2perf.model import Attention, LayerGroup, Model
@@ -32,9 +34,9 @@ BACKWARD_ATTENTION = 2.5
 class Layout:
     """How a model lies on the machine: tokens of one NPU, parallel degrees, types, routing."""
 
-    tokens: float
-    seq_len: float
-    logit_rows: float
+    tokens: Num
+    seq_len: Num
+    logit_rows: Num | None
     tp: float
     ep: float
     servers: float
@@ -45,7 +47,7 @@ class Layout:
     capacity_factor: float | None
 
     @property
-    def gathered(self) -> float:
+    def gathered(self) -> Num:
         """Rows that a tensor-parallel group sees together."""
         return self.tokens * self.tp
 
@@ -223,7 +225,7 @@ class _Builder:
         cost = self.costs.matmul(f"{name} wgrad", k * groups, n, rows / groups, self.layout.dtype, groups)
         return (Segment(f"{name} wgrad", "compute", cost),)
 
-    def _vector(self, name: str, moved: float) -> Plain:
+    def _vector(self, name: str, moved: Num) -> Plain:
         return Plain(
             name, lambda pieces: (Segment(name, "compute", self.costs.vector(name, moved / pieces)),)
         )
@@ -265,38 +267,35 @@ class _Builder:
             ),
         )
 
-    def _core_flops(self, mixer: Attention) -> float:
+    def _core_flops(self, mixer: Attention) -> Num:
         """FLOPs of scores and values (or of a linear state) for all tokens of a tensor-parallel group."""
         rows, run = self.layout.gathered, self.costs.ledger.run
         if mixer.kind == "linear":
-            return float(
-                run(
-                    "mixer: FLOPs", attention.linear_mixer_flops,
-                    tokens=rows, heads=float(mixer.heads),
-                    key_dim=float(mixer.head_dim), value_dim=float(mixer.v_head_dim),
-                )
-            )  # fmt: skip
-        context = self._context(mixer)
-        return float(
-            run(
-                "attention: FLOPs", attention.attention_flops,
-                tokens=rows, context=context, heads=float(mixer.heads),
+            linear: Num = run(
+                "mixer: FLOPs", attention.linear_mixer_flops,
+                tokens=rows, heads=float(mixer.heads),
                 key_dim=float(mixer.head_dim), value_dim=float(mixer.v_head_dim),
-            )
+            )  # fmt: skip
+            return linear
+        flops: Num = run(
+            "attention: FLOPs", attention.attention_flops,
+            tokens=rows, context=self._context(mixer), heads=float(mixer.heads),
+            key_dim=float(mixer.head_dim), value_dim=float(mixer.v_head_dim),
         )  # fmt: skip
+        return flops
 
-    def _context(self, mixer: Attention) -> float:
+    def _context(self, mixer: Attention) -> Num:
         """Keys a query sees on average: a window, compressed or picked keys, or all before it."""
         run, seq_len = self.costs.ledger.run, self.layout.seq_len
-        near = run(
+        near: Num = run(
             "attention: context", attention.mean_causal_context,
             seq_len=seq_len, window=float(mixer.window) or seq_len,
         )  # fmt: skip
         if mixer.compression == 1 and not mixer.top_keys:
-            return float(near)
+            return near
         every = attention.mean_causal_context(seq_len, seq_len)
-        far = min(every / mixer.compression, float(mixer.top_keys) or seq_len)
-        return float(min(every, far + (near if mixer.window else 0.0)))
+        far = np.minimum(every / mixer.compression, float(mixer.top_keys) or seq_len)
+        return np.minimum(every, far + (near if mixer.window else 0.0))
 
     # --- feed-forward ------------------------------------------------------------------------------------
 
@@ -393,12 +392,13 @@ class _Builder:
         """Embedding look-up, logits, loss; prefill needs the logits of the last token of a sample only."""
         vocab = self.model.vocab_size / self.layout.tp
         embedding = self._vector("embedding", 2.0 * self.layout.tokens * self.hidden * self.item)
-        if self.layout.logit_rows < self.layout.gathered:
+        if self.layout.logit_rows is not None:
             return [embedding, Plain("head", partial(self._last_logits, vocab))]
         loss = self._vector("loss", LOSS_BYTES * self.layout.gathered * vocab)
         return [embedding, *self.gather_matmul("head", vocab, self.hidden), loss]
 
     def _last_logits(self, vocab: float, pieces: Num) -> Segments:
+        assert self.layout.logit_rows is not None
         cost = self.costs.matmul("head", self.layout.logit_rows, vocab, self.hidden, self.layout.dtype)
         return (Segment("head", "compute", cost),)
 

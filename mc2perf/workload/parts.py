@@ -66,11 +66,12 @@ class Pair:
     name: str
     order: Literal["comm_first", "compute_first"]
     ranks: float
-    rows: float
+    rows: Num
     build: Callable[[Num, bool], PairPieces]
     local_first: bool = False
     experts: int = 0
-    piece_bytes: float = 0.0
+    piece_bytes: Num = 0.0
+    scale_bytes: Num = 0.0
 
 
 class ExpertPieces(NamedTuple):
@@ -94,7 +95,7 @@ class ExpertPath:
     name: str
     ranks: float
     experts_per_rank: int
-    tokens: float
+    tokens: Num
     build: Callable[[Num, bool], ExpertPieces]
 
 
