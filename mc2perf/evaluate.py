@@ -20,6 +20,7 @@ from mc2perf.remarks import assumptions_of, remarks_of
 from mc2perf.resolve import refuse
 from mc2perf.rows import (
     BOUNDS,
+    FLAT,
     OUTCOMES,
     Outcome,
     Results,
@@ -28,15 +29,11 @@ from mc2perf.rows import (
     best_tiles,
     fused_groups,
     in_micro_batches,
-    results,
     serial_outcome,
 )
 from mc2perf.scenario import SCHEDULES, Scenario
 from mc2perf.study import Study, main_layer, segments_of, study_of
 from mc2perf.workload.parts import ExpertPath, Pair, Part
-
-FLAT = 0.02
-"""Counts whose time is within this share of the best are reported as equally good."""
 
 
 def estimate(
@@ -68,7 +65,7 @@ def estimate(
     study = study_of(scenario, machine, model)
     refuse(study.reasons)
     serial = serial_outcome(study)
-    base = results(study, serial, None)
+    base = Results(study, serial, None)
     names = SCHEDULES if scenario.schedule == "all" else dict.fromkeys(("serial", scenario.schedule))
     outcomes = [OUTCOMES[name](study, serial) for name in names]
     answer = _answer(scenario, study, tuple(_row(study, outcome, base) for outcome in outcomes), outcomes)
@@ -83,7 +80,7 @@ def _row(study: Study, outcome: Outcome, base: Results) -> Row:
     if refused.all():
         why = next(reason.text for reason in outcome.refused if np.any(reason.where))
         return Row(schedule=outcome.schedule, legal=False, reason=why)
-    numbers = results(study, outcome, base)
+    numbers = Results(study, outcome, base)
     best = best_count(numbers["total_time"], refused)
     at: dict[str, Any] = {name: at_count(values, best).item() for name, values in numbers.items()}
     pieces = int(at["pieces"])
@@ -115,7 +112,7 @@ def _with_default(study: Study, row: Row) -> Row:
     if experts > study.tokens:
         return row
     default = Outcome(schedule="micro_batch", timing=in_micro_batches(study, experts))
-    time = results(study, default, None)["total_time"].item()
+    time = Results(study, default, None)["total_time"].item()
     return replace(row, default_pieces=int(experts), default_time=time)
 
 

@@ -82,6 +82,15 @@ def fused(costs: Costs, scenario: Scenario, operator: str, ranks: float) -> Verd
     return _across(scenario, [tier.needs_rdma for _, tier in spanned])
 
 
+def one_handle_each(costs: Costs, experts: int) -> Verdict:
+    """Grouped operators issue the exchange of every local expert up front, a handle each."""
+    limits = costs.machine.limits
+    costs.ledger.use("limits.handles", limits.handles)
+    if experts <= limits.handles:
+        return LEGAL
+    return Verdict(False, f"{experts} local experts; HCCL has {limits.handles:g} handles, one for each")
+
+
 def undocumented_ranks(costs: Costs, operator: str, ranks: float) -> str:
     """Say it when the operator's document does not list this many ranks on this family of machines."""
     family = costs.machine.family

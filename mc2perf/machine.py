@@ -6,9 +6,11 @@ hold; the arithmetic is in :mod:`mc2perf.equations`.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from mc2perf.units import (
@@ -288,6 +290,11 @@ class Machine:
     host: Host
     limits: Limits
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short hash of everything the profile says, after overrides: equal ones answer the same."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
 
 
 def quantities(part: Any) -> Iterator[tuple[str, Quantity]]:

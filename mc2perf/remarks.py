@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mc2perf.answer import Remark, Row
 from mc2perf.costs import Costs
 from mc2perf.legality import undocumented_ranks
 from mc2perf.model import Model
-from mc2perf.operators import DTYPES, OPERATORS
+from mc2perf.operators import DTYPES, OPERATORS, Operator
+from mc2perf.rows import Outcome, Results, fused_groups
 from mc2perf.scenario import Scenario
+from mc2perf.study import Study
+from mc2perf.units import Num
+from mc2perf.workload.parts import ExpertPath, Pair
+
+Codes = NDArray[np.integer[Any]]
+
+CLEARLY = 1.001
+"""Times this close are equal: the rest is rounding."""
 
 HIGH_COMM = 0.30
 """Above this share of communication the answer says so."""
@@ -22,7 +35,7 @@ CODES = {
     "COC_EXCLUDES_MC2": "CoC and MC2 cannot be switched on together",
     "TILE_CNT_IS_CANN_S": "the library chooses the tile count",
     "RANKS_UNDOCUMENTED": "fused across servers with more ranks than the operator's document lists",
-    "TILE_REFUSED": "the tile count asked for breaks a limit",
+    "TILE_REFUSED": "some tile counts break a limit of the machine",
     "PEER_WINDOW": "bytes per peer are outside the operator's window",
     "WEIGHTS_DO_NOT_FIT": "the weights alone exceed the memory",
     "SLOWER_THAN_SERIAL": "what was asked for loses against serial",
@@ -49,7 +62,7 @@ def remarks_of(
             "COMM_HIGH",
             f"communication is {best.comm_ratio:.0%} of the best schedule's time, above {HIGH_COMM:.0%}",
         )
-    if best.speedup > best.ceiling * 1.001:
+    if best.speedup > best.ceiling * CLEARLY:
         yield Remark("BEYOND_OVERLAP", _beyond(best))
     group = max((ranks for _, ranks in groups), default=1.0)
     if scenario.imbalance > max(group, 1.0):
@@ -68,6 +81,64 @@ def remarks_of(
         )
 
 
+def warning_codes(results: Results) -> tuple[Codes, tuple[str, ...]]:
+    """Codes of the warnings of every row, as one word each: an index, and the words.
+
+    Returns
+    -------
+    tuple
+        Indices, shape (rows, counts), and for each index the codes joined by blanks.
+    """
+    r = results
+    masks = {
+        "COMM_HIGH": r.timing.exposed > HIGH_COMM * r.total,
+        "BEYOND_OVERLAP": r.serial > r.ceiling * CLEARLY * r.total,
+        "SLOWER_THAN_SERIAL": r.total > r.serial * CLEARLY,
+        "PEER_WINDOW": _outside_window(r.study),
+    }
+    index: Codes = np.zeros((1, 1), np.intp)
+    for bit, mask in enumerate(masks.values()):
+        index = index | (np.asarray(mask) * (1 << bit))
+    common = _common_codes(r.study, r.outcome)
+    combinations = (
+        (code for bit, code in enumerate(masks) if chosen >> bit & 1) for chosen in range(1 << len(masks))
+    )
+    return index, tuple(" ".join((*codes, *common)) for codes in combinations)
+
+
+def _common_codes(study: Study, outcome: Outcome) -> list[str]:
+    """Warnings that every row of a schedule shares."""
+    scenario, costs = study.scenario, study.costs
+    groups = fused_groups(study.of_kind(Pair), study.of_kind(ExpertPath))
+    fused = outcome.schedule == "mc2" and not outcome.note
+    said = {
+        "NO_RDMA": "without RDMA" in outcome.note,
+        "CANN_8_0": "CANN 8.0" in outcome.note,
+        "IMBALANCE_TOO_HIGH": scenario.imbalance > max([ranks for _, ranks in groups], default=1.0),
+        "RANKS_UNDOCUMENTED": fused and any(undocumented_ranks(costs, *group) for group in groups),
+        "WEIGHTS_DO_NOT_FIT": study.model is not None and any(_memory(scenario, costs, study.model)),
+        "EXTRAPOLATED": bool(costs.ledger.extrapolated),
+        "DROPS_TOKENS": scenario.capacity_factor is not None,
+    }
+    return [code for code, holds in said.items() if holds]
+
+
+def _outside_window(study: Study) -> bool | NDArray[np.bool_]:
+    """Where a grouped operator sends a peer less or more than its window takes."""
+    operator, limits = OPERATORS.get(study.scenario.target), study.costs.machine.limits
+    if operator is None or not operator.grouped:
+        return False
+    per_peer = bytes_per_peer(study.scenario, operator, study.costs.machine.ranks_per_server)
+    return (per_peer < limits.peer_window_min) | (per_peer > limits.peer_window_max)
+
+
+def bytes_per_peer(scenario: Scenario, operator: Operator, default_ranks: float) -> Num:
+    """What a grouped operator sends each peer, without scales. [B]"""
+    assert scenario.m is not None and scenario.n is not None and scenario.k is not None
+    width = scenario.k if operator.payload == "input" else scenario.n
+    return scenario.m * width * DTYPES[scenario.dtype].size / (scenario.ranks or default_ranks)
+
+
 def _beyond(best: Row) -> str:
     """Why pieces gain more than overlap can."""
     gain = f"{best.speedup:.2f}x is more than overlap can give ({best.ceiling:.2f}x)"
@@ -81,7 +152,7 @@ def _slower(rows: tuple[Row, ...]) -> Iterator[Remark]:
     """Name the cause when pieces cost more than they hide."""
     serial = rows[0]
     for row in rows[1:]:
-        if not row.legal or row.total_time <= serial.total_time * 1.001:
+        if not row.legal or row.total_time <= serial.total_time * CLEARLY:
             continue
         extra = row.compute_time - serial.compute_time
         sent = row.comm_time - serial.comm_time
@@ -134,19 +205,12 @@ def _limits(
     scenario: Scenario, costs: Costs, rows: tuple[Row, ...], refused_tiles: dict[int, str]
 ) -> Iterator[Remark]:
     operator = OPERATORS.get(scenario.target)
-    if scenario.tile_cnt and scenario.tile_cnt > costs.machine.limits.pieces:
-        yield Remark(
-            "TILE_REFUSED",
-            f"{scenario.tile_cnt:g} tiles; {costs.machine.name} takes {costs.machine.limits.pieces:g}",
-        )
     too_large = {n: why for n, why in refused_tiles.items() if "put" in why or "heap" in why}
     if too_large:
         n, why = next(iter(too_large.items()))
         yield Remark("TILE_REFUSED", f"{len(too_large)} tile counts, first {n}: {why}")
-    if operator and operator.grouped and scenario.m and scenario.k and scenario.n:
-        ranks = scenario.ranks or costs.machine.ranks_per_server
-        width = scenario.k if operator.payload == "input" else scenario.n
-        per_peer = scenario.m * width * DTYPES[scenario.dtype].size / ranks
+    if operator and operator.grouped:
+        per_peer = bytes_per_peer(scenario, operator, costs.machine.ranks_per_server)
         limits = costs.machine.limits
         costs.ledger.use("limits", limits)
         if not limits.peer_window_min <= per_peer <= limits.peer_window_max:

@@ -173,10 +173,10 @@ def _tile_problems(scenario: Scenario, tiles: Num, grouped: bool) -> Iterator[Re
     word = "experts_per_rank" if grouped else scenario.split_axis
     whole = getattr(scenario, word)
     if whole is not None:
-        yield Reason(
-            f"tile_cnt: {word} = {said(whole)} does not divide into {said(tiles)} tiles; write a divisor",
-            fractional(whole / tiles),
-        )
+        one = np.size(whole) == np.size(tiles) == 1
+        said_of = f"{word} = {said(whole)} does not divide into {said(tiles)} tiles"
+        many = f"{word} does not divide into tile_cnt tiles"
+        yield Reason(f"tile_cnt: {said_of if one else many}; write a divisor", fractional(whole / tiles))
     if scenario.schedule == "coc":
         yield Reason(
             f"tile_cnt: CoC cuts into 1, 2, 4 or 8 parts, not {said(tiles)}", ~np.isin(tiles, COC_PARTS)

@@ -1,13 +1,14 @@
 """A schedule laid over the rows of a study: what it takes for every count, or why it cannot run.
 
-Each schedule becomes an :class:`Outcome`; :func:`results` turns one into the numbers people read. All of
-them are arrays of shape (rows, counts); a single estimate is a study of one row.
+Each schedule becomes an :class:`Outcome`; :class:`Results` are the numbers people read of it. All of
+them are arrays that broadcast to (rows, counts); a single estimate is a study of one row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,15 @@ MOST_MICRO_BATCHES = 64
 ROUNDING = 1e-12
 """Sums of the same times in another order differ by less than this share."""
 
+FLAT = 0.02
+"""Counts whose time is within this share of the best are reported as equally good."""
+
 BOUNDS = ("compute", "memory", "comm", "latency", "host")
 """What a time may hang on: computing or moving, sending or waiting for the first byte, issuing."""
 
 ONE = np.ones((1, 1))
 
 Numbers = NDArray[np.floating[Any]]
-Results = Mapping[str, Numbers]
-"""Numbers of a schedule by name; each has a shape that broadcasts to (rows, counts)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,34 +64,83 @@ class Outcome:
         return refused_at(self.refused)
 
 
-def results(study: Study, outcome: Outcome, base: Results | None) -> Results:
-    """What people read of a schedule; host time runs beside the device. ``base`` are those of serial."""
-    t = outcome.timing
-    host = t.launches * study.host_per_launch
-    free = overlap.host_bound_time(t.total, t.launches, study.host_per_launch) - t.total
-    # the same sum in another order is not a stretch
-    compute = np.where(np.abs(t.busy - t.compute) <= ROUNDING * t.busy, t.busy, t.compute)
-    total = overlap.total_time(t.busy, t.exposed, free)
-    serial = total if base is None else base["total_time"]
-    return {
-        "pieces": np.asarray(outcome.pieces),
-        "piece_rows": np.asarray(outcome.piece_rows),
-        "total_time": np.asarray(total),
-        "serial_time": np.asarray(serial),
-        "compute_time": compute,
-        "comm_time": np.asarray(t.comm),
-        "compute_stretch": np.asarray(t.busy - compute),
-        "exposed_comm_time": np.asarray(t.exposed),
-        "free_time": np.asarray(free),
-        "host_time": np.asarray(host),
-        "comm_ratio": ratio(t.exposed, total),
-        "hidden_ratio": np.where(np.greater(t.comm, 0.0), 1.0 - ratio(t.exposed, t.comm), 0.0),
-        "overlap_efficiency": ratio(serial - total, np.minimum(t.comm, compute)),
-        "speedup": ratio(serial, total),
-        "ceiling": _ceiling(t, total) if base is None else base["ceiling"],
-        "tokens_per_second": ratio(study.tokens, total),
-        "bound": _bound(study, t, host, free),
-    }
+class Results(Mapping[str, Numbers]):
+    """What people read of a schedule, each number worked out when it is asked for.
+
+    Parameters
+    ----------
+    study : Study
+        The rows.
+    outcome : Outcome
+        A schedule laid over them; host time runs beside its device time.
+    base : Results, optional
+        Those of serial, the base line; without it the schedule is its own.
+    """
+
+    def __init__(self, study: Study, outcome: Outcome, base: Results | None) -> None:
+        t = self.timing = outcome.timing
+        self.study, self.outcome, self.base = study, outcome, base
+        self.free = overlap.host_bound_time(t.total, t.launches, study.host_per_launch) - t.total
+        self.total = np.asarray(overlap.total_time(t.busy, t.exposed, self.free))
+        self.serial = self.total if base is None else base.total
+
+    @cached_property
+    def compute(self) -> Num:
+        """Stand-alone computation; the same sum in another order is not a stretch."""
+        t = self.timing
+        return np.where(np.abs(t.busy - t.compute) <= ROUNDING * t.busy, t.busy, t.compute)
+
+    @cached_property
+    def ceiling(self) -> Numbers:
+        """Serial time over the longer engine's sum, uncut."""
+        if self.base is not None:
+            return self.base.ceiling
+        longer = np.maximum(self.timing.comm, self.timing.compute)
+        return np.where(longer > 0.0, ratio(self.total, longer), 1.0)
+
+    @cached_property
+    def bound(self) -> Numbers:
+        """Index into ``BOUNDS``: host, or the longer engine and what is slow in it."""
+        t = self.timing
+        bound = np.where(t.memory > 0.5 * t.compute, 1.0, 0.0)
+        sending = np.greater(t.comm, t.compute)
+        if np.any(sending):
+            bound = np.where(sending, np.where(self.study.latency > 0.5 * t.comm, 3.0, 2.0), bound)
+        host = t.launches * self.study.host_per_launch
+        return np.where((host >= t.total) & (self.total > 0.0), 4.0, bound)
+
+    def __getitem__(self, name: str) -> Numbers:
+        return np.asarray(DEFINITIONS[name](self))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(DEFINITIONS)
+
+    def __len__(self) -> int:
+        return len(DEFINITIONS)
+
+
+DEFINITIONS: dict[str, Callable[[Results], Num]] = {
+    "pieces": lambda r: r.outcome.pieces,
+    "piece_rows": lambda r: r.outcome.piece_rows,
+    "total_time": lambda r: r.total,
+    "serial_time": lambda r: r.serial,
+    "compute_time": lambda r: r.compute,
+    "comm_time": lambda r: r.timing.comm,
+    "compute_stretch": lambda r: r.timing.busy - r.compute,
+    "exposed_comm_time": lambda r: r.timing.exposed,
+    "free_time": lambda r: r.free,
+    "host_time": lambda r: r.timing.launches * r.study.host_per_launch,
+    "comm_ratio": lambda r: ratio(r.timing.exposed, r.total),
+    "hidden_ratio": lambda r: np.where(
+        np.greater(r.timing.comm, 0.0), 1.0 - ratio(r.timing.exposed, r.timing.comm), 0.0
+    ),
+    "overlap_efficiency": lambda r: ratio(r.serial - r.total, np.minimum(r.timing.comm, r.compute)),
+    "speedup": lambda r: ratio(r.serial, r.total),
+    "ceiling": lambda r: r.ceiling,
+    "tokens_per_second": lambda r: ratio(r.study.tokens, r.total),
+    "bound": lambda r: r.bound,
+}
+"""The words of results: what each of them is, row by row."""
 
 
 def ratio(above: Num, below: Num) -> Numbers:
@@ -97,22 +148,6 @@ def ratio(above: Num, below: Num) -> Numbers:
     above, below = np.asarray(above), np.asarray(below)
     zero = np.zeros(np.broadcast_shapes(above.shape, below.shape))
     return np.divide(above, below, out=zero, where=below > 0.0)
-
-
-def _ceiling(timing: Timing, total: Num) -> Numbers:
-    """Serial time over the longer engine's sum."""
-    longer = np.maximum(timing.comm, timing.compute)
-    return np.where(longer > 0.0, ratio(total, longer), 1.0)
-
-
-def _bound(study: Study, t: Timing, host: Num, free: Num) -> Numbers:
-    """Index into ``BOUNDS``: host, or the longer engine and what is slow in it."""
-    compute = np.where(t.memory > 0.5 * t.compute, 1.0, 0.0)
-    sending = np.greater(t.comm, t.compute)
-    if np.any(sending):
-        comm = np.where(study.latency > 0.5 * t.comm, 3.0, 2.0)
-        compute = np.where(sending, comm, compute)
-    return np.where((host >= t.total) & (t.total + free > 0.0), 4.0, compute)
 
 
 def _refused(schedule: str, reason: str) -> Outcome:
@@ -148,14 +183,14 @@ def micro_batch_counts(study: Study) -> Counts:
     """Numbers of micro-batches: what was asked, else 1, 2, ... as long as there are tokens."""
     if study.asked_micro_batches is not None:
         asked = np.asarray(study.asked_micro_batches)
-        return Counts(asked, _whole_tokens(study, asked))
+        return Counts(asked, _whole_tokens(study, asked), asked=True)
     most = min(MOST_MICRO_BATCHES, float(np.max(study.tokens)))
     counts = np.arange(1.0, most + 1.0).reshape(1, -1)
     return Counts(counts, _whole_tokens(study, counts))
 
 
 def _whole_tokens(study: Study, counts: Numbers) -> tuple[Reason, ...]:
-    return (Reason(f"{said(counts)} micro-batches are more than the tokens", counts > study.tokens),)
+    return (Reason("more micro-batches than tokens", counts > study.tokens),)
 
 
 def in_micro_batches(study: Study, counts: Num) -> Timing:
@@ -230,6 +265,8 @@ def _fused_verdict(study: Study, pairs: list[Pair], paths: list[ExpertPath]) -> 
     """The verdict of the groups that communicate; an illegal one decides."""
     groups = fused_groups(pairs, paths)
     verdicts = [legality.fused(study.costs, study.scenario, name, ranks) for name, ranks in groups]
+    experts = [p.experts for p in pairs] + [path.experts_per_rank for path in paths]
+    verdicts.append(legality.one_handle_each(study.costs, max(experts)))
     return min(verdicts, key=lambda v: (v.legal, not v.serial))
 
 
@@ -338,7 +375,7 @@ def _coc_counts(study: Study, rows: Num) -> Counts:
     odd = Reason(f"CoC needs rows divisible by 2, 4 or 8; m is {said(rows)}", np.asarray(rows) % 2 != 0)
     if asked is not None:
         wrong = Reason(f"CoC cuts into 1, 2, 4 or 8 parts, not {said(asked)}", ~np.isin(asked, COC_PARTS))
-        return Counts(np.asarray(asked), (odd, wrong))
+        return Counts(np.asarray(asked), (odd, wrong), asked=True)
     parts = np.array([COC_PARTS], float)
     return Counts(parts, (odd, Reason("rows do not divide evenly", np.asarray(rows) % parts != 0)))
 

@@ -16,6 +16,9 @@ from mc2perf.units import CAPACITY, COUNT, FACTOR, WIDTH, Dim, Num
 SCHEDULES = ("serial", "mc2", "micro_batch", "coc", "dual_batch")
 """How communication and computation are laid over each other."""
 
+POLICIES = ("scan", "closed_form", "cann", "uneven")
+"""How pieces are cut: the best of all counts, the best by formula, as CANN would, of unequal length."""
+
 SPLIT_AXES = ("m", "n", "k")
 COC_PARTS = (1, 2, 4, 8)
 
@@ -155,6 +158,9 @@ class Scenario:
         dim=COUNT,
         only="model",
         column=True,
+    )
+    policy: str = _ask(
+        "scan", "how the number of pieces is chosen where none is given", "how", choices=POLICIES
     )
     buffers: float = _ask(4.0, "pieces in flight between sender and cube", "how", dim=COUNT)
 

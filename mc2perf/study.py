@@ -29,7 +29,6 @@ from mc2perf.resolve import (
     npus_of,
     operator_sizes,
     refuse,
-    said,
 )
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.schedules import Conditions, Timing
@@ -218,7 +217,7 @@ def tile_counts(study: Study, pair: Pair) -> Counts:
 def _uneven(study: Study, whole: Num, counts: Num, axis: str) -> Iterator[Reason]:
     """Tiles that CANN would not cut on its own: of unequal length, or not whole base blocks."""
     base, tile = float(getattr(study.costs.machine.cube.base_block, axis)), whole / counts
-    yield Reason(f"{said(whole)} {axis} do not divide evenly", fractional(tile))
+    yield Reason(f"{axis} does not divide evenly", fractional(tile))
     off = (tile < base) | (~fractional(whole / base) & fractional(tile / base))
     yield Reason(f"a tile is not a multiple of the base block {base:g}", off)
 
@@ -228,11 +227,10 @@ def _limits(study: Study, pair: Pair, counts: Num, rows: Num) -> Iterator[Reason
     machine, scenario = study.costs.machine, study.scenario
     _, engine = study.costs.engine_of(next(iter(machine.tiers.values())))
     for what, most in (
-        (f"{machine.name} takes {machine.limits.pieces:g}", machine.limits.pieces),
-        (f"HCCL has {machine.limits.handles:g} handles", machine.limits.handles),
-        (f"{engine.flags:g} flags for each rank's rows", engine.flags * pair.ranks),
+        (f"{machine.name} takes", machine.limits.pieces),
+        (f"{engine.flags:g} flags for each rank's rows allow", engine.flags * pair.ranks),
     ):
-        yield Reason(f"{said(counts)} tiles; {what}", np.greater(counts, most))
+        yield Reason(f"{what} {most:g} tiles at most", np.greater(counts, most))
     cut, piece = np.greater(counts, 1.0), rows * pair.piece_bytes
     put = f"a put is above the limit of {engine.put / 1024:g} KiB"
     yield Reason(put, cut & np.greater(piece / pair.ranks, engine.put))

@@ -61,7 +61,10 @@ def factors(quantity: Quantity, path: str) -> tuple[float, ...]:
     """Changes that stay in the range of the dimension: whole numbers stay whole."""
     if path.endswith("up_to"):
         return (0.5, 2.0)
-    if path.endswith(("cores", "ranks", "links", "pieces", "ranks_per_server")) or ".base_block." in path:
+    if path.endswith("flags"):
+        return (0.2,)
+    whole = ("cores", "ranks", "links", "pieces", "handles", "ranks_per_server")
+    if path.endswith(whole) or ".base_block." in path:
         return (2.0, 0.5)
     return (0.7, 1.3) if quantity else ()
 
@@ -128,8 +131,10 @@ CUT: tuple[dict[str, Any], ...] = (
     # so many buffers that tiles within a put fill the symmetric heap
     {"target": "matmul_all_reduce", "m": 1024.0, "n": 4096.0, "k": 4096.0, "ranks": 8.0, "buffers": 256.0},
 )
-MOST = {"target": "all_to_all_matmul", "m": 65536.0, "n": 4096.0, "k": 256.0, "tile_cnt": 16.0}
-"""As many tiles as the limit of a profile allows; a quarter of the limit is then a warning."""
+MOST = {
+    "target": "all_to_all_matmul", "m": 65536.0, "n": 4096.0, "k": 64.0, "tile_cnt": 16.0, "ranks": 2.0,
+}  # fmt: skip
+"""As many tiles as the limit of a profile allows: less of it refuses them."""
 
 
 def answers(machine: Machine, path: str) -> Iterator[object]:

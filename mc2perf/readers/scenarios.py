@@ -47,6 +47,27 @@ def read_scenario(target: str, given: Mapping[str, object]) -> tuple[Scenario, d
     >>> read_scenario("moe_layer", {"m": "4K"})[0].m
     4096.0
     """
+    target, chosen, where = _asked(target, given)
+    if "vary" in chosen:
+        raise InputError([f"{where.get('vary', '')}vary: is for 'mc2perf sweep'; leave it out"])
+    return _read(target, chosen, where)
+
+
+def read_varied(target: str, given: Mapping[str, object]) -> tuple[Scenario, dict[str, str], object, str]:
+    """As :func:`read_scenario`, for a file that may vary inputs.
+
+    Returns
+    -------
+    tuple
+        Question, overrides, the ``vary:`` block as it stands (or None), and what to put before its problems.
+    """
+    target, chosen, where = _asked(target, given)
+    vary, at = chosen.pop("vary", None), where.get("vary", "")
+    return (*_read(target, chosen, where), vary, at)
+
+
+def _asked(target: str, given: Mapping[str, object]) -> tuple[str, dict[str, object], dict[str, str]]:
+    """The target, what is asked of it, and which file asked."""
     chosen = {name: value for name, value in given.items() if value is not None}
     where: dict[str, str] = {}
     if target.endswith((".yaml", ".yml")) and _on_disk(target) and Path(target).is_file():
@@ -60,12 +81,18 @@ def read_scenario(target: str, given: Mapping[str, object]) -> tuple[Scenario, d
             raise InputError(
                 [f"{target}: target: is missing; write what to estimate (model files have model_version)"]
             )
+    return target, chosen, where
+
+
+def _read(
+    target: str, chosen: dict[str, object], where: Mapping[str, str]
+) -> tuple[Scenario, dict[str, str]]:
     problems: list[str] = []
     _version(chosen, where, problems)
     overrides = _overrides(chosen.pop("set", {}), where.get("set", ""), problems)
     _dispatcher(chosen, where, problems)
     values = _values(chosen, where, problems)
-    problems += [f"{where.get('target', '')}{problem}" for problem in _unknown_target(target)]
+    problems += [f"{where.get('target', '')}{problem}" for problem in unknown_target(target)]
     if problems:
         raise InputError(problems)
     return Scenario(target=target, **values), overrides
@@ -120,13 +147,13 @@ def _values(chosen: Mapping[str, object], where: Mapping[str, str], problems: li
             continue
         spec, how = known[name]
         try:
-            values[name] = _typed(value, how, spec.default)
+            values[name] = typed(value, how, spec.default)
         except ValueError as error:
             problems.append(f"{at}{name}: {error}")
     return values
 
 
-def _typed(value: object, how: Input, default: object) -> object:
+def typed(value: object, how: Input, default: object) -> object:
     """One field: a choice, a flag, ``auto``, a number with its dimension, or free text."""
     if how.auto and value == "auto":
         return None
@@ -136,7 +163,7 @@ def _typed(value: object, how: Input, default: object) -> object:
             raise ValueError(f"'{value}' is not known{did_you_mean(value, how.choices)}")
         return text
     if how.dim is not None or isinstance(default, float):
-        return _number(value, how.dim or WIDTH)
+        return number(value, how.dim or WIDTH)
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise ValueError(f"'{value}' is not true or false")
@@ -144,7 +171,7 @@ def _typed(value: object, how: Input, default: object) -> object:
     return str(value)
 
 
-def _number(value: object, dim: Dim) -> float:
+def number(value: object, dim: Dim) -> float:
     """A number; whole ones may end in K, M or G, powers of 1024."""
     if isinstance(value, str) and dim.whole and value[-1:] in _POWERS:
         with suppress(ValueError):
@@ -152,7 +179,7 @@ def _number(value: object, dim: Dim) -> float:
     return parse(value, dim)
 
 
-def _unknown_target(target: str) -> list[str]:
+def unknown_target(target: str) -> list[str]:
     """A target that is no operator, no shipped model and no file."""
     names = (*TARGETS, *model_names())
     if target in names or target == "-" or _on_disk(target) or target.lower() in names:

@@ -1,0 +1,245 @@
+"""From the words of a sweep to its question: axes, machines, models, conditions, every problem at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mc2perf.columns import METRICS
+from mc2perf.conditions import Condition
+from mc2perf.machine import Machine, quantities
+from mc2perf.model import Model
+from mc2perf.operators import OPERATORS
+from mc2perf.problems import InputError, did_you_mean
+from mc2perf.readers.axes import Value, read_axes
+from mc2perf.readers.conditions import read_condition
+from mc2perf.readers.models import load_model
+from mc2perf.readers.profiles import load_machine
+from mc2perf.readers.scenarios import read_varied
+from mc2perf.scenario import PIECES, SCHEDULES, Scenario, inputs, is_operator
+from mc2perf.studies.rows import Plan
+from mc2perf.studies.sweep import Key, Sweep, columns_for
+from mc2perf.table import Column
+from mc2perf.units import COUNT, NUMBER, Dim, parse, show
+from mc2perf.writers.tables.about import About
+
+OPERATOR_SCHEDULES = ("serial", "mc2", "coc")
+"""Schedules that are laid over single operators."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """What of the rows is kept, as text."""
+
+    best_over: Sequence[str] = ()
+    by: str | None = None
+    top: str | None = None
+    where: Sequence[str] = ()
+    columns: str | None = None
+    target_tokens_per_second: str | None = None
+    price_per_npu_hour: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A sweep that was read: the question, the columns wanted, how many rows at most."""
+
+    sweep: Sweep
+    columns: tuple[Column, ...]
+    top: int | None
+
+
+def ask_sweep(
+    target: str,
+    given: Mapping[str, object],
+    overrides: Mapping[str, str],
+    vary: Sequence[str] = (),
+    ranking: Ranking | None = None,
+    own: Sequence[Path] = (),
+) -> Asked:
+    """Read the question of a sweep.
+
+    Parameters
+    ----------
+    target : str
+        An operator, a model, a ``config.json`` or a scenario file, which may have a ``vary:`` block.
+    given : mapping
+        Inputs that do not vary, as text or values.
+    overrides : mapping
+        Overrides of the hardware profile.
+    vary : sequence of str
+        Axes, ``NAME=VALUES``.
+    ranking : Ranking
+        Best over which axes, by which number, conditions, columns, what a planner needs.
+    own : sequence of path
+        Folders with profiles of your own.
+
+    Raises
+    ------
+    InputError
+        Every problem, one line each.
+
+    Examples
+    --------
+    >>> asked = ask_sweep("moe_layer", {"n": "2K", "k": "4K", "ranks": 8}, {}, ["m=1K..8K:x2"])
+    >>> asked.sweep.rows_evaluated, asked.sweep.named
+    (20, ['schedule'])
+    """
+    ranking = ranking or Ranking()
+    problems: list[str] = []
+    scenario, from_file, block, at = read_varied(target, given)
+    axes = _kept(problems, read_axes, vary, block, at) or ()
+    values: dict[str, tuple[Value, ...]] = {axis.name: axis.values for axis in axes}
+    values = _with_schedules(scenario, values)
+    sweep = Sweep(
+        scenario=scenario,
+        axes=values,
+        machines=_machines(scenario, values, {**from_file, **overrides}, own, problems),
+        models=_models(scenario, values, problems),
+        best_over=_best_over(ranking.best_over, values, problems),
+        by=_metric(ranking.by, problems),
+        plan=_plan(ranking, problems),
+    )
+    columns = columns_for(sweep)
+    wanted = _columns(ranking.columns, columns, problems)
+    top = _number("top", ranking.top, COUNT, problems)
+    where = [_kept(problems, read_condition, text, columns) for text in ranking.where]
+    if problems:
+        raise InputError(problems)
+    conditions: tuple[Condition, ...] = tuple(condition for condition in where if condition is not None)
+    return Asked(sweep=replace(sweep, where=conditions), columns=wanted, top=int(top) if top else None)
+
+
+def _kept(problems: list[str], read: Callable[..., Any], *given: object) -> Any:
+    """What was read, or None and its problems noted."""
+    try:
+        return read(*given)
+    except InputError as error:
+        problems += error.problems
+        return None
+
+
+def _with_schedules(scenario: Scenario, axes: dict[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
+    """Every schedule that makes sense, as the last axis, where none was chosen."""
+    if scenario.schedule != "all" or "schedule" in axes:
+        return axes
+    if any(name in axes or getattr(scenario, name) is not None for name in PIECES):
+        # a number of pieces was asked for: the schedule that takes it, serial beside it in every row
+        cut = "mc2" if "tile_cnt" in axes or scenario.tile_cnt is not None else "micro_batch"
+        return axes | {"schedule": (cut,)}
+    targets = [str(target) for target in axes.get("target", (scenario.target,))]
+    single = all(target in OPERATORS for target in targets)
+    return axes | {"schedule": OPERATOR_SCHEDULES if single else SCHEDULES}
+
+
+def _machines(
+    scenario: Scenario,
+    axes: Mapping[str, tuple[Value, ...]],
+    overrides: Mapping[str, str],
+    own: Sequence[Path],
+    problems: list[str],
+) -> dict[Key, Machine]:
+    """Every machine that the axes name, by profile and what they override in it."""
+    paths = {name: values for name, values in axes.items() if "." in name}
+    machines: dict[Key, Machine] = {}
+    for hardware in axes.get("hardware", (scenario.hardware,)):
+        for combination in itertools.product(*paths.values()):
+            varied = {path: str(value) for path, value in zip(paths, combination, strict=True)}
+            load = _kept(problems, load_machine, str(hardware), own, {**overrides, **varied})
+            machines[(str(hardware), tuple(varied.items()))] = load
+    return machines
+
+
+def _models(
+    scenario: Scenario, axes: Mapping[str, tuple[Value, ...]], problems: list[str]
+) -> dict[str, Model]:
+    targets = [str(target) for target in axes.get("target", (scenario.target,))]
+    return {target: _kept(problems, load_model, target) for target in targets if not is_operator(target)}
+
+
+def _best_over(
+    names: Sequence[str], axes: Mapping[str, tuple[Value, ...]], problems: list[str]
+) -> tuple[str, ...]:
+    """Axes of which the best is kept; ``pieces`` is whatever number of pieces varies."""
+    spelled = [part.strip().replace("-", "_") for name in names for part in name.split(",")]
+    chosen: dict[str, None] = {}
+    for name in spelled:
+        if name == "pieces":
+            chosen |= dict.fromkeys(axis for axis in PIECES if axis in axes)
+        elif name in axes:
+            chosen[name] = None
+        elif name not in PIECES:  # pieces that do not vary are always the best ones
+            known = did_you_mean(name, (*axes, "pieces"))
+            problems.append(f"best_over: '{name}' does not vary{known}")
+    return tuple(chosen)
+
+
+def _metric(by: str | None, problems: list[str]) -> str:
+    if by and by not in METRICS:
+        problems.append(f"by: '{by}' is no number to rank by{did_you_mean(by, METRICS)}")
+    return by or ""
+
+
+def _plan(ranking: Ranking, problems: list[str]) -> Plan:
+    given = {
+        name: _number(name, getattr(ranking, name), NUMBER, problems)
+        for name in ("target_tokens_per_second", "price_per_npu_hour")
+    }
+    return Plan(**{name: value for name, value in given.items() if value is not None})
+
+
+def _number(name: str, text: str | None, dim: Dim, problems: list[str]) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse(text, dim)
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+        return None
+
+
+def _columns(text: str | None, columns: Sequence[Column], problems: list[str]) -> tuple[Column, ...]:
+    """The columns wanted, in their order; all by default."""
+    if text is None:
+        return tuple(columns)
+    known = {column.name: column for column in columns}
+    names = [name.strip() for name in text.split(",")]
+    problems += [
+        f"columns: '{name}' is no column{did_you_mean(name, known)}" for name in names if name not in known
+    ]
+    return tuple(known[name] for name in dict.fromkeys(names) if name in known)
+
+
+def about(asked: Asked) -> About:
+    """What a workbook says beside the rows: the question, the machines, the columns."""
+    sweep = asked.sweep
+    varied = {name: ", ".join(map(_plain, values)) for name, values in sweep.axes.items()}
+    fixed = {
+        spec.name: getattr(sweep.scenario, spec.name)
+        for spec, _ in inputs()
+        if spec.name not in varied and getattr(sweep.scenario, spec.name) is not None
+    }
+    ranked = {
+        "where": " and ".join(condition.text for condition in sweep.where),
+        "best_over": ", ".join(sweep.best_over),
+        "by": sweep.metric if sweep.best_over or asked.top else "",
+        "top": asked.top or "",
+    }
+    numbers = [
+        (name, path, show(quantity, quantity.symbol, 9), "", quantity.kind, quantity.ref)
+        for (name, _), machine in sweep.machines.items()
+        for path, quantity in quantities(machine)
+    ]
+    return About(
+        title=f"mc2perf sweep {sweep.scenario.target}",
+        inputs={"target": sweep.scenario.target, **fixed, **varied, **{k: v for k, v in ranked.items() if v}},
+        profiles=numbers,
+        dictionary=asked.columns,
+    )
+
+
+def _plain(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,64 @@
+"""A file that takes its name only when all of it is there."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def into_place(path: str) -> Iterator[BinaryIO]:
+    """Open standard output for ``-``, a device or a pipe as it is, anything else under a temporary name.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened, written or moved; what was there before is still there, as after any
+        exception of the body.
+    """
+    if path == "-":
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    target = _resolved(path)
+    if target.exists() and not target.is_file():
+        with target.open("wb") as file:  # a pipe or a device cannot be replaced
+            yield file
+    else:
+        with _replacing(target) as file:
+            yield file
+
+
+def _resolved(path: str) -> Path:
+    try:
+        return Path(path).resolve()
+    except (RuntimeError, ValueError) as error:  # a ring of links, a zero byte
+        raise OSError(str(error)) from None
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+    file = os.fdopen(handle, "wb")
+    try:
+        yield file
+        file.close()  # the last bytes may find the disk full
+        Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
+        Path(name).replace(target)
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
