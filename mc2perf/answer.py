@@ -22,12 +22,13 @@ class Row:
     communication over total; ``hidden_ratio`` the share of the communication that computation covers;
     ``overlap_efficiency`` the saved time over the most that overlap can save; ``speedup`` serial over
     total; ``ceiling`` the most that overlapping the uncut work can give: serial time over the longer of
-    its two engines' sums.
+    its two engines' sums. ``tiles`` are the rows of tiles that differ in length.
     """
 
     schedule: str
     pieces: int = 1
     piece_rows: float = 0.0
+    tiles: tuple[float, ...] = ()
     reason: str = ""
     legal: bool = True
     total_time: float = 0.0
@@ -51,6 +52,23 @@ class Row:
     curve: dict[int, float] = field(default_factory=dict)
     segments: dict[str, float] = field(default_factory=dict)
     backward_segments: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """A policy's tiles of a fused operator, what they take, and how far that is above the longer engine.
+
+    ``tiles`` are rows in the order they run; ``above_bound`` is time over the larger of computation and
+    communication of these tiles, less 1; ``reason`` says why there is no answer, ``why`` what decided.
+    """
+
+    policy: str
+    tiles: tuple[float, ...] = ()
+    total_time: float = 0.0
+    speedup: float = 0.0
+    above_bound: float = 0.0
+    reason: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +96,7 @@ class Answer:
     facts: dict[str, float] = field(default_factory=dict)
     meaning: dict[str, str] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
+    policies: tuple[Cut, ...] = ()
 
     @property
     def legal_rows(self) -> tuple[Row, ...]:

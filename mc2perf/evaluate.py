@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf import schedules
-from mc2perf.answer import Answer, Remark, Row, Step
+from mc2perf.answer import Answer, Cut, Remark, Row, Step
 from mc2perf.equations import overlap, routing
 from mc2perf.equations.optimum import flat_region
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
+from mc2perf.problems import InputError
 from mc2perf.remarks import assumptions_of, remarks_of
 from mc2perf.resolve import refuse
 from mc2perf.rows import (
@@ -31,7 +32,7 @@ from mc2perf.rows import (
     in_micro_batches,
     serial_outcome,
 )
-from mc2perf.scenario import SCHEDULES, Scenario
+from mc2perf.scenario import POLICIES, SCHEDULES, Scenario
 from mc2perf.study import Study, main_layer, segments_of, study_of
 from mc2perf.workload.parts import ExpertPath, Pair, Part
 
@@ -69,9 +70,37 @@ def estimate(
     names = SCHEDULES if scenario.schedule == "all" else dict.fromkeys(("serial", scenario.schedule))
     outcomes = [OUTCOMES[name](study, serial) for name in names]
     answer = _answer(scenario, study, tuple(_row(study, outcome, base) for outcome in outcomes), outcomes)
+    if scenario.policy == "all":
+        answer = replace(answer, policies=_policies(study, serial, base))
     if explain:
         answer = replace(answer, steps=_explanation(study, answer))
     return answer
+
+
+def _policies(study: Study, serial: Outcome, base: Results) -> tuple[Cut, ...]:
+    """A fused operator as every policy cuts it, all at one price."""
+    if study.scenario.target not in OPERATORS or study.scenario.tile_cnt is not None:
+        raise InputError(["policy: all compares cuts of one operator whose tile_cnt is not given"])
+    return tuple(_cut(study, policy, serial, base) for policy in POLICIES)
+
+
+def _cut(study: Study, policy: str, serial: Outcome, base: Results) -> Cut:
+    """What one policy makes of the operator."""
+    chosen = replace(study, scenario=replace(study.scenario, policy=policy))
+    outcome = OUTCOMES["mc2"](chosen, serial)
+    row = _row(chosen, outcome, base)
+    if not row.legal or row.reason:
+        return Cut(policy=policy, tiles=outcome.tiles, reason=row.reason)
+    rows = np.asarray(study.rows).item()
+    longer = max(row.compute_time, row.comm_time)
+    return Cut(
+        policy=policy,
+        tiles=outcome.tiles or (rows / row.pieces,) * row.pieces,
+        total_time=row.total_time,
+        speedup=row.speedup,
+        above_bound=row.total_time / longer - 1.0,
+        why=outcome.why or ("best of every count" if policy == "scan" else "valley of affine costs"),
+    )
 
 
 def _row(study: Study, outcome: Outcome, base: Results) -> Row:
@@ -85,7 +114,7 @@ def _row(study: Study, outcome: Outcome, base: Results) -> Row:
     at: dict[str, Any] = {name: at_count(values, best).item() for name, values in numbers.items()}
     pieces = int(at["pieces"])
     at |= {"bound": BOUNDS[int(at["bound"])], "pieces": pieces}
-    row = Row(schedule=outcome.schedule, reason=outcome.note, **at)
+    row = Row(schedule=outcome.schedule, reason=outcome.note, tiles=outcome.tiles, **at)
     cut = float(pieces) if outcome.tried else 1.0
     forward, backward = segments_of(study, cut)
     row = replace(row, segments=forward, backward_segments=backward)

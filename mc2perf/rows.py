@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mc2perf import legality, schedules
+from mc2perf import cutting, legality, schedules
 from mc2perf.equations import overlap
 from mc2perf.legality import Verdict
 from mc2perf.operators import OPERATORS
+from mc2perf.problems import InputError
 from mc2perf.resolve import Reason, said
 from mc2perf.scenario import COC_PARTS
 from mc2perf.schedules import Timing
@@ -47,7 +48,8 @@ class Outcome:
     """One schedule: counts, what one piece holds, what it takes, which rows and counts are refused.
 
     ``note`` says why a schedule has nothing to do and equals serial; ``tried`` are the counts before
-    those that no row can have were left out, none if the schedule has no number to choose.
+    those that no row can have were left out, none if the schedule has no number to choose. ``tiles`` are
+    the rows of unequal tiles, and ``why`` the rule that cut them.
     """
 
     schedule: str
@@ -57,6 +59,8 @@ class Outcome:
     refused: tuple[Reason, ...] = ()
     note: str = ""
     tried: Counts | None = None
+    tiles: tuple[float, ...] = ()
+    why: str = ""
 
     @property
     def refused_at(self) -> NDArray[np.bool_]:
@@ -282,7 +286,9 @@ def _shared(paths: list[ExpertPath]) -> bool:
 
 def _fused_operator(study: Study, pair: Pair) -> Outcome:
     tried = tile_counts(study, pair)
-    counts = tried.worth_trying()
+    if study.scenario.policy in cutting.CUTS and not tried.asked and not pair.experts:
+        return _fused_in_tiles(study, pair)
+    counts = cutting.counts_to_price(study, pair, tried)
     return Outcome(
         schedule="mc2",
         timing=schedules.pair_mc2(pair, counts.pieces, study.conditions(pair)),
@@ -290,6 +296,25 @@ def _fused_operator(study: Study, pair: Pair) -> Outcome:
         piece_rows=pair.rows / counts.pieces,
         refused=(*study.reasons, *counts.refused),
         tried=tried,
+    )
+
+
+def _fused_in_tiles(study: Study, pair: Pair) -> Outcome:
+    """A fused operator in tiles that may differ in length; the study has one row."""
+    try:
+        cut = cutting.CUTS[study.scenario.policy](study, pair)
+    except InputError as error:
+        return _refused("mc2", "; ".join(error.problems))
+    refused = cutting.refused_tiles(study, pair, cut.tiles)
+    timing, _ = cutting.priced(study, pair, cut.tiles)
+    return Outcome(
+        schedule="mc2",
+        timing=timing,
+        pieces=len(cut.tiles) * ONE,
+        piece_rows=max(cut.tiles) * ONE,
+        refused=(*study.reasons, *((refused,) if refused else ())),
+        tiles=cut.tiles,
+        why=cut.why,
     )
 
 
@@ -319,7 +344,7 @@ def _fused_model(study: Study, paths: list[ExpertPath]) -> Outcome:
 
 def best_tiles(study: Study, pair: Pair) -> tuple[Timing, Numbers]:
     """A fused pair at its best tile count, row by row."""
-    counts = tile_counts(study, pair).worth_trying()
+    counts = cutting.counts_to_price(study, pair, tile_counts(study, pair))
     timing = schedules.pair_mc2(pair, counts.pieces, study.conditions(pair))
     best = best_count(np.asarray(timing.total), refused_at(counts.refused))
     return Timing(*(at_count(value, best) for value in timing)), at_count(counts.pieces, best)

@@ -160,7 +160,10 @@ class Scenario:
         column=True,
     )
     policy: str = _ask(
-        "scan", "how the number of pieces is chosen where none is given", "how", choices=POLICIES
+        "scan",
+        "how a fused operator is cut where no number is given; all compares",
+        "how",
+        choices=("all", *POLICIES),
     )
     buffers: float = _ask(4.0, "pieces in flight between sender and cube", "how", dim=COUNT)
 

@@ -20,6 +20,7 @@ from mc2perf.units import Num
 from mc2perf.workload.parts import (
     ExpertPath,
     Pair,
+    PairPieces,
     Part,
     Segment,
     Segments,
@@ -112,18 +113,30 @@ def pair_mc2(pair: Pair, pieces: Num, on: Conditions) -> Timing:
     launches = launch_of(once.compute)
     bounds = _two_stages(pair.name, pair.order, p.comm.cost.work, compute, pieces, head, on.buffers, on)
     overlap = _overlapped(bounds, pieces * compute + head, pieces * p.comm.cost.work, on)
-    fixed = serial((*once.prefix, _only_launch(once.comm)))
     memory = np.where(cut, pieces * _memory(p.compute) + _memory(p.head), _memory(once.compute))
+    return fused_timing(once, overlap, pieces * compute + head, pieces * p.comm.cost.work, memory, launches)
+
+
+def fused_timing(
+    once: PairPieces, overlap: Overlap, compute: Num, comm: Num, memory: Num, launches: Num
+) -> Timing:
+    """A fused kernel: what goes before, the pipeline, its one launch, what follows."""
+    fixed = serial((*once.prefix, _only_launch(once.comm)))
     fused = Timing(
         overlap.total + launches,
-        pieces * compute + head + launches,
-        pieces * p.comm.cost.work,
+        compute + launches,
+        comm,
         overlap.busy_compute + launches,
         overlap.exposed_comm,
         memory,
         1.0,
     )
     return _exact(fixed._replace(launches=0.0) + fused + serial(once.after))
+
+
+def scalar(timing: Timing) -> Timing:
+    """The timing of one row and one count as plain numbers."""
+    return Timing(*(float(np.asarray(value).item()) for value in timing))
 
 
 def _two_stages(

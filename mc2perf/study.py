@@ -7,6 +7,7 @@ across, so that whatever depends on rows only is priced once for all counts.
 from __future__ import annotations
 
 import functools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -205,11 +206,11 @@ def tile_counts(study: Study, pair: Pair) -> Counts:
     axis = study.scenario.split_axis if study.model is None else "m"
     whole = np.asarray(pair.rows if axis == "m" else getattr(study.scenario, axis))
     if asked is not None:
-        return Counts(np.asarray(asked), tuple(_limits(study, pair, asked, whole / asked)), asked=True)
+        return Counts(np.asarray(asked), tuple(limits_of(study, pair, asked, whole / asked)), asked=True)
     study.costs.ledger.use("limits.pieces", study.costs.machine.limits.pieces)
     most = min(study.costs.machine.limits.pieces, float(np.max(whole)), MOST_TILES)
     counts = np.arange(1.0, most + 1.0).reshape(1, -1)
-    reasons = [*_uneven(study, whole, counts, axis), *_limits(study, pair, counts, whole / counts)]
+    reasons = [*_uneven(study, whole, counts, axis), *limits_of(study, pair, counts, whole / counts)]
     # one piece is the operator uncut: always possible
     return Counts(counts, tuple(Reason(text, where & (counts > 1.0)) for text, where in reasons))
 
@@ -217,12 +218,13 @@ def tile_counts(study: Study, pair: Pair) -> Counts:
 def _uneven(study: Study, whole: Num, counts: Num, axis: str) -> Iterator[Reason]:
     """Tiles that CANN would not cut on its own: of unequal length, or not whole base blocks."""
     base, tile = float(getattr(study.costs.machine.cube.base_block, axis)), whole / counts
-    yield Reason(f"{axis} does not divide evenly", fractional(tile))
-    off = (tile < base) | (~fractional(whole / base) & fractional(tile / base))
-    yield Reason(f"a tile is not a multiple of the base block {base:g}", off)
+    # where the whole is no multiple of the block either, only equal tiles of at least one are asked for
+    unit = np.where(fractional(whole / base), 1.0, base)
+    text = f"{axis} does not divide into equal tiles of whole base blocks ({base:g})"
+    yield Reason(text, fractional(tile / unit) | (tile < base))
 
 
-def _limits(study: Study, pair: Pair, counts: Num, rows: Num) -> Iterator[Reason]:
+def limits_of(study: Study, pair: Pair, counts: Num, rows: Num) -> Iterator[Reason]:
     """What machine and engine refuse: too many pieces, or pieces too large for a put or for the buffers."""
     machine, scenario = study.costs.machine, study.scenario
     _, engine = study.costs.engine_of(next(iter(machine.tiers.values())))
@@ -230,10 +232,13 @@ def _limits(study: Study, pair: Pair, counts: Num, rows: Num) -> Iterator[Reason
         (f"{machine.name} takes", machine.limits.pieces),
         (f"{engine.flags:g} flags for each rank's rows allow", engine.flags * pair.ranks),
     ):
-        yield Reason(f"{what} {most:g} tiles at most", np.greater(counts, most))
+        if math.isfinite(most):
+            yield Reason(f"{what} {most:g} tiles at most", np.greater(counts, most))
     cut, piece = np.greater(counts, 1.0), rows * pair.piece_bytes
-    put = f"a put is above the limit of {engine.put / 1024:g} KiB"
-    yield Reason(put, cut & np.greater(piece / pair.ranks, engine.put))
-    # the ring holds the pieces in flight; scales are sent once and stay
-    held = scenario.buffers * piece + pair.scale_bytes
-    yield Reason("buffers and scales do not fit the symmetric heap", cut & np.greater(held, engine.shmem))
+    if math.isfinite(engine.put):
+        put = f"a put is above the limit of {engine.put / 1024:g} KiB"
+        yield Reason(put, cut & np.greater(piece / pair.ranks, engine.put))
+    if math.isfinite(engine.shmem):
+        # the ring holds the pieces in flight; scales are sent once and stay
+        held = scenario.buffers * piece + pair.scale_bytes
+        yield Reason("buffers and scales do not fit the symmetric heap", cut & np.greater(held, engine.shmem))

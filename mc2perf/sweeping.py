@@ -19,7 +19,7 @@ from mc2perf.readers.conditions import read_condition
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_varied
-from mc2perf.scenario import PIECES, SCHEDULES, Scenario, inputs, is_operator
+from mc2perf.scenario import PIECES, POLICIES, SCHEDULES, Scenario, inputs, is_operator
 from mc2perf.studies.rows import Plan
 from mc2perf.studies.sweep import Key, Sweep, columns_for
 from mc2perf.table import Column
@@ -93,7 +93,7 @@ def ask_sweep(
     scenario, from_file, block, at = read_varied(target, given)
     axes = _kept(problems, read_axes, vary, block, at) or ()
     values: dict[str, tuple[Value, ...]] = {axis.name: axis.values for axis in axes}
-    values = _with_schedules(scenario, values)
+    values = _with_policies(scenario, _with_schedules(scenario, values))
     sweep = Sweep(
         scenario=scenario,
         axes=values,
@@ -133,6 +133,11 @@ def _with_schedules(scenario: Scenario, axes: dict[str, tuple[Value, ...]]) -> d
     targets = [str(target) for target in axes.get("target", (scenario.target,))]
     single = all(target in OPERATORS for target in targets)
     return axes | {"schedule": OPERATOR_SCHEDULES if single else SCHEDULES}
+
+
+def _with_policies(scenario: Scenario, axes: dict[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
+    """Every policy, as the last axis, where all were asked for."""
+    return axes | {"policy": POLICIES} if scenario.policy == "all" and "policy" not in axes else axes
 
 
 def _machines(

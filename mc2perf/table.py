@@ -5,8 +5,9 @@ A table is a stream of blocks with the same columns, so that its length costs no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,3 +57,44 @@ Block = Mapping[str, Values]
 def length(block: Block) -> int:
     """Rows of a block."""
     return len(next(iter(block.values())))
+
+
+def only(block: Block, rows: NDArray[Any]) -> Block:
+    """Some rows of a block, by a mask or by their places."""
+    return {name: _at(values, rows) for name, values in block.items()}
+
+
+def _at(values: Values, rows: NDArray[Any]) -> Values:
+    return Words(values.codes[rows], values.texts) if isinstance(values, Words) else values[rows]
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """Blocks of the same columns, one below the other."""
+    return {name: _joined([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def _joined(parts: Sequence[Values]) -> Values:
+    words = [part for part in parts if isinstance(part, Words)]
+    if not words:
+        return np.concatenate([part for part in parts if not isinstance(part, Words)])
+    texts = tuple(dict.fromkeys(text for part in words for text in part.texts))
+    return Words(np.concatenate([_recoded(part, texts) for part in words]), texts)
+
+
+def _recoded(words: Words, texts: Sequence[str]) -> NDArray[np.intp]:
+    """The codes of the same words among other texts."""
+    number = {text: code for code, text in enumerate(texts)}
+    return np.array([number[text] for text in words.texts], np.intp)[words.codes]
+
+
+def merged(old: Block, new: Block, better: NDArray[np.bool_]) -> Block:
+    """Rows of ``new`` where it is better, else of ``old``."""
+    return {name: _either(old[name], new[name], better) for name in old}
+
+
+def _either(old: Values, new: Values, better: NDArray[np.bool_]) -> Values:
+    if isinstance(old, Words) and isinstance(new, Words):
+        texts = tuple(dict.fromkeys((*old.texts, *new.texts)))
+        return Words(np.where(better, _recoded(new, texts), _recoded(old, texts)), texts)
+    assert not isinstance(old, Words) and not isinstance(new, Words)
+    return np.where(better, new, old)

@@ -19,9 +19,8 @@ from mc2perf.api import estimate
 from mc2perf.columns import RESULTS, dictionary
 from mc2perf.problems import InputError
 from mc2perf.studies import run
-from mc2perf.studies.sweep import joined
 from mc2perf.sweeping import Asked, Ranking, ask_sweep
-from mc2perf.table import Block, Words, length
+from mc2perf.table import Block, Words, joined, length
 
 NUMBERS = [c.name for c in RESULTS if not c.name.startswith("flat")]
 SINGLE: dict[str, Any] = {"n": 4096.0, "k": 8192.0, "ranks": 8.0}
@@ -98,7 +97,7 @@ def test_a_row_is_the_single_estimate(
     vary += [f"tile_cnt={','.join(map(str, tiles))}"] if tiles else []
     found = rows(asked(operator, vary, fixed))
     assert len(found) == len(ms) * len(ns) * max(len(tiles), 1)
-    for row, (m, n, tile) in zip(found, itertools.product(ms, ns, [*tiles] or [None]), strict=True):
+    for row, (m, n, tile) in zip(found, itertools.product(ms, ns, list[int | None](tiles) or [None]), strict=True):
         assert (row["m"], row["n"]) == (m, n)
         alone = single(operator, schedule, m=m, n=n, tile_cnt=tile, **fixed)
         if alone is None:

@@ -160,8 +160,9 @@ def _blocks(asked: Asked, names: list[str], jobs: int, done: Callable[[int], Non
 
 
 def _print_table(asked: Asked, jobs: int, chosen: bool) -> bool:
-    from mc2perf.studies.sweep import joined, only_first
-    from mc2perf.table import length
+    import numpy as np
+
+    from mc2perf.table import joined, length, only
     from mc2perf.writers.sweep_table import SHOWN, to_text
 
     wanted = asked.columns if chosen else [c for c in asked.columns if c.name in asked.sweep.axes]
@@ -175,7 +176,7 @@ def _print_table(asked: Asked, jobs: int, chosen: bool) -> bool:
     if not parts or not length(whole := joined(parts)):
         typer.echo("no row is left: every one was dropped by a condition", err=True)
         return False
-    sys.stdout.write(to_text(only_first(whole, MOST_SHOWN), wanted))
+    sys.stdout.write(to_text(only(whole, np.arange(min(length(whole), MOST_SHOWN))), wanted))
     if length(whole) > MOST_SHOWN:
         typer.echo(f"the first {MOST_SHOWN} rows; -o FILE writes all, --top ranks them", err=True)
     return "yes" in list(whole["legal"])

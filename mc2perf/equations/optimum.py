@@ -7,6 +7,7 @@ branch's own minimum, a crossing of two branches, or an end of the range. The be
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ Columns = NDArray[np.floating[Any]]
 
 
 class Branches(NamedTuple):
-    """Coefficients of ``a n + b / n + c``, each of shape (..., branches). [s]"""
+    """Coefficients of ``a n + b / n + c``, each of shape (branches, ...). [s]"""
 
     a: Columns
     b: Columns
@@ -163,7 +164,7 @@ def branches_time(a: Columns, b: Columns, c: Columns, pieces: Num) -> Num:
 
     Parameters
     ----------
-    a, b, c : array, shape (..., branches)
+    a, b, c : array, shape (branches, ...)
         Coefficients of ``a n + b / n + c``. [s]
     pieces : number or array
         n >= 1, of the shape of the rows.
@@ -178,8 +179,7 @@ def branches_time(a: Columns, b: Columns, c: Columns, pieces: Num) -> Num:
     >>> float(branches_time(np.array([1.0, 0.0]), np.array([8.0, 0.0]), np.array([0.0, 5.0]), 2.0))
     6.0
     """
-    n = np.asarray(pieces)[..., None]
-    longest: Num = np.max(a * n + b / n + c, axis=-1)
+    longest: Num = np.max(a * pieces + b / pieces + c, axis=0)
     return longest
 
 
@@ -191,7 +191,7 @@ def best_piece_count(a: Columns, b: Columns, c: Columns, single: Num, largest: N
 
     Parameters
     ----------
-    a, b, c : array, shape (..., branches)
+    a, b, c : array, shape (branches, ...)
         Coefficients of ``a n + b / n + c`` for n >= 2; a not negative. [s]
     single : number or array
         Makespan of one piece. [s]
@@ -213,22 +213,38 @@ def best_piece_count(a: Columns, b: Columns, c: Columns, single: Num, largest: N
     >>> tuple(map(float, best_piece_count(*branches, single=202.0, largest=64.0)))
     (10.0, 121.0)
     """
-    counts = _candidates(a, b, c, np.asarray(largest)[..., None])
-    times = branches_time(a[..., None, :], b[..., None, :], c[..., None, :], counts)
-    times = np.where(counts < 2.0, np.asarray(single)[..., None], times)
-    counts, at = np.broadcast_to(counts, times.shape), np.argmin(times, axis=-1)[..., None]
-    return Best(
-        np.take_along_axis(counts, at, axis=-1)[..., 0], np.take_along_axis(times, at, axis=-1)[..., 0]
-    )
+    rows = np.broadcast_shapes(a.shape[1:], np.shape(single), np.shape(largest))
+    a, b, c = (np.broadcast_to(x.reshape(len(x), *(1,) * (1 + len(rows) - x.ndim), *x.shape[1:]),
+                               (len(x), *rows)) for x in (a, b, c))  # fmt: skip
+    valley = _lowest(a, b, c, _valleys(a, b, c, np.broadcast_to(largest, rows)))
+    # one valley: the best whole number is beside its floor
+    counts = np.stack([np.ones(rows), *(np.clip(r(valley), 2.0, None) for r in (np.floor, np.ceil))])
+    counts = np.minimum(counts, largest)
+    times = np.where(counts < 2.0, single, _longest(a, b, c, counts))
+    time = np.min(times, axis=0)
+    return Best(np.min(np.where(times == time, counts, np.inf), axis=0), time)
 
 
-def _candidates(a: Columns, b: Columns, c: Columns, largest: Columns) -> Columns:
-    """Whole numbers beside every valley, and 1; rising, so that the first of equals is the smallest."""
+def _longest(a: Columns, b: Columns, c: Columns, counts: Columns) -> Columns:
+    """The longest branch at every count, shape (counts, ...); branch by branch, rows side by side."""
+    times = (p * counts + q / counts + r for p, q, r in zip(a, b, c, strict=True))
+    longest: Columns = reduce(np.maximum, times)
+    return longest
+
+
+def _lowest(a: Columns, b: Columns, c: Columns, valleys: Columns) -> Columns:
+    """The valley in which the makespan is lowest."""
+    best = np.argmin(_longest(a, b, c, valleys), axis=0)
+    lowest: Columns = np.take_along_axis(valleys, best[None], axis=0)[0]
+    return lowest
+
+
+def _valleys(a: Columns, b: Columns, c: Columns, largest: Columns) -> Columns:
+    """Where the floor of the makespan may be, shape (valleys, ...): a minimum, a crossing, an end."""
     with np.errstate(over="ignore"):  # a valley beyond all numbers is infinitely far
-        valleys = np.concatenate([_minima(a, b), _crossings(a, b, c)], axis=-1)
-    rounded = np.concatenate([np.floor(valleys), np.ceil(valleys)], axis=-1)
-    inside = np.minimum(np.maximum(rounded, 2.0), largest)
-    return np.sort(np.concatenate([np.ones_like(inside[..., :1]), inside], axis=-1), axis=-1)
+        found = np.concatenate([_minima(a, b), *_crossings(a, b, c)])
+    inside: Columns = np.minimum(np.maximum(found, 2.0), np.maximum(largest, 2.0))
+    return inside
 
 
 def _minima(a: Columns, b: Columns) -> Columns:
@@ -238,14 +254,13 @@ def _minima(a: Columns, b: Columns) -> Columns:
     return np.sqrt(squares)
 
 
-def _crossings(a: Columns, b: Columns, c: Columns) -> Columns:
-    """Where two branches are equal, every pair and both roots; 0 where they never are."""
-    left, right = np.triu_indices(a.shape[-1], k=1)
-    square, linear, rest = (x[..., left] - x[..., right] for x in (a, c, b))
+def _crossings(a: Columns, b: Columns, c: Columns) -> tuple[Columns, Columns]:
+    """Where two branches are equal, every pair, both roots; 0 where they never are."""
+    left, right = np.triu_indices(len(a), k=1)
+    square, linear, rest = (x[left] - x[right] for x in (a, c, b))
     root = np.sqrt(np.maximum(linear * linear - 4.0 * square * rest, 0.0))
     larger = -0.5 * (linear + np.copysign(root, linear))
-    roots = [_quotient(larger, square), _quotient(rest, larger)]
-    return np.concatenate(roots, axis=-1)
+    return _quotient(larger, square), _quotient(rest, larger)
 
 
 def _quotient(above: Columns, below: Columns) -> Columns:
@@ -254,9 +269,9 @@ def _quotient(above: Columns, below: Columns) -> Columns:
 
 
 def _stack(*branches: tuple[Num, Num, Num]) -> Branches:
-    """Coefficients of one branch each -> columns with the branches last."""
+    """Coefficients of one branch each -> columns with the branches first."""
     flat = np.broadcast_arrays(*(np.asarray(x, float) for branch in branches for x in branch))
-    return Branches(*(np.stack(flat[k::3], axis=-1) for k in range(3)))
+    return Branches(*(np.stack(flat[k::3]) for k in range(3)))
 
 
 def flat_region(times: Columns, within: float) -> Region:

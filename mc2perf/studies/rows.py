@@ -6,8 +6,8 @@ Everything has a shape that broadcasts to (rows, counts) and is laid out only wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf.columns import dictionary
+from mc2perf.cutting import CUTS
 from mc2perf.equations.optimum import flat_region
 from mc2perf.machine import Machine
 from mc2perf.model import Model
@@ -30,9 +31,9 @@ from mc2perf.rows import (
     best_count,
     serial_outcome,
 )
-from mc2perf.scenario import Scenario, inputs
+from mc2perf.scenario import Scenario, columns_of, inputs
 from mc2perf.study import Study, study_of
-from mc2perf.table import Block, Values, Words
+from mc2perf.table import Block, Values, Words, joined, length
 from mc2perf.version import VERSION
 
 Numbers = NDArray[np.floating[Any]]
@@ -62,6 +63,13 @@ class Rows:
     numbers: dict[str, Numbers | Callable[[], Numbers]] = field(default_factory=dict)
     words: dict[str, Coded | Callable[[], Coded]] = field(default_factory=dict)
     refused: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((1, 1), bool))
+
+    @classmethod
+    def laid_out(cls, block: Block) -> Rows:
+        """Rows that stand in a block already."""
+        words = {n: (v.codes.reshape(-1, 1), v.texts) for n, v in block.items() if isinstance(v, Words)}
+        numbers = {n: v.reshape(-1, 1) for n, v in block.items() if not isinstance(v, Words)}
+        return cls((length(block), 1), dict(numbers), dict(words))
 
     def say(self, **texts: str) -> None:
         """Set words that are the same in every row."""
@@ -139,6 +147,8 @@ def rows_of(
         return rows
     for name, value in study.resolved.items():
         _set(rows, name, value)
+    if len(np.asarray(study.rows)) > 1 and scenario.policy in CUTS and _policy(scenario) != "asked":
+        return _one_by_one(scenario, machine, model, shape, plan)
     serial = serial_outcome(study)
     base = Results(study, serial, None)
     outcome = OUTCOMES[scenario.schedule](study, serial)
@@ -149,6 +159,20 @@ def rows_of(
         return rows
     _results(rows, outcome, Results(study, outcome, base), plan)
     return rows
+
+
+def _one_by_one(
+    scenario: Scenario, machine: Machine, model: Model | None, shape: tuple[int, int], plan: Plan
+) -> Rows:
+    """Unequal tiles are cut for one row at a time."""
+    columns = {name: getattr(scenario, name) for name in columns_of(scenario.target)}
+    many = {name: np.broadcast_to(c, shape) for name, c in columns.items() if np.ndim(c)}
+    names = [column.name for column in dictionary()]
+    parts = []
+    for at in range(shape[0]):
+        one = replace(scenario, **{name: column[at].item() for name, column in many.items()})
+        parts.append(rows_of(one, machine, model, (1, 1), plan).block(names))
+    return Rows.laid_out(joined(parts))
 
 
 def _policy(scenario: Scenario) -> str:
@@ -254,20 +278,3 @@ def _product(values: Callable[[], Numbers], by: float) -> Numbers:
 def _quotient(above: float, values: Callable[[], Numbers]) -> Numbers:
     quotient: Numbers = above / values()
     return quotient
-
-
-def merged(old: Mapping[str, Values], new: Mapping[str, Values], better: NDArray[np.bool_]) -> Block:
-    """Rows of ``new`` where it is better, else of ``old``."""
-    return {name: _either(old[name], new[name], better) for name in old}
-
-
-def _either(old: Values, new: Values, better: NDArray[np.bool_]) -> Values:
-    if isinstance(old, Words) and isinstance(new, Words):
-        texts = tuple(dict.fromkeys((*old.texts, *new.texts)))
-        number = {text: code for code, text in enumerate(texts)}
-        left, right = (
-            np.array([number[t] for t in words.texts], np.intp)[words.codes] for words in (old, new)
-        )
-        return Words(np.where(better, right, left), texts)
-    assert not isinstance(old, Words) and not isinstance(new, Words)
-    return np.where(better, new, old)

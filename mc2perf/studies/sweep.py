@@ -24,11 +24,14 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
 from mc2perf.scenario import PIECES, Scenario, columns_of
-from mc2perf.studies.rows import Plan, Rows, merged, rows_of
-from mc2perf.table import Block, Column, Values, Words
+from mc2perf.studies.rows import Plan, Rows, rows_of
+from mc2perf.table import Block, Column, Words, joined, merged, only
 
 BLOCK = 32768
 """Rows of a block: large enough that NumPy's overhead vanishes, small enough that columns stay in cache."""
+
+USUALLY_TRIED = 16
+"""Counts of pieces tried in every row where none is asked for."""
 
 Value = float | str | bool
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -133,7 +136,8 @@ class Sweep:
 
     def tasks(self, block: int = BLOCK) -> Iterator[Task]:
         """Blocks of about so many rows, in the order of the result."""
-        step = max(block // (self.inner * self.across), 1)
+        tried = 1 if self.pieces else USUALLY_TRIED
+        step = max(block // (self.inner * self.across * tried), 1)
         for group in range(self.groups):
             for first in range(0, self.outer, step):
                 yield Task(group, first, min(first + step, self.outer))
@@ -155,7 +159,7 @@ class Sweep:
                 found = (np.minimum(found[0], best[0]), merged(best[1], found[1], better))
             best = found
         assert best is not None
-        return _only(best[1], best[0] < DROPPED)
+        return only(best[1], best[0] < DROPPED)
 
     def _choices(self, group: int) -> Iterator[dict[str, Value]]:
         """The named choices of a group, with every choice of those that are compared."""
@@ -233,15 +237,6 @@ def _values(axes: Mapping[str, tuple[Value, ...]], names: Sequence[str], index: 
     return found[::-1]
 
 
-def _only(block: Block, kept: NDArray[np.bool_]) -> Block:
-    """The rows of a block that are kept."""
-    return block if kept.all() else {name: _at(values, kept) for name, values in block.items()}
-
-
-def _at(values: Values, at: NDArray[Any]) -> Values:
-    return Words(values.codes[at], values.texts) if isinstance(values, Words) else values[at]
-
-
 @dataclass
 class Top:
     """The best rows of many blocks, by one number; ties keep their order."""
@@ -259,27 +254,7 @@ class Top:
         assert not isinstance(numbers, Words)
         keys = -numbers if self.by in HIGHER_IS_BETTER else numbers
         order = np.argsort(keys, kind="stable")[: self.count]
-        return {name: _at(values, order) for name, values in block.items()}
-
-
-def joined(blocks: Sequence[Block]) -> Block:
-    """Blocks of the same columns, one below the other."""
-    return {name: _joined([block[name] for block in blocks]) for name in blocks[0]}
-
-
-def _joined(parts: Sequence[Values]) -> Values:
-    words = [part for part in parts if isinstance(part, Words)]
-    if not words:
-        return np.concatenate([part for part in parts if not isinstance(part, Words)])
-    texts = tuple(dict.fromkeys(text for part in words for text in part.texts))
-    number = {text: code for code, text in enumerate(texts)}
-    codes = [np.array([number[t] for t in part.texts], np.intp)[part.codes] for part in words]
-    return Words(np.concatenate(codes), texts)
-
-
-def only_first(block: Block, rows: int) -> Block:
-    """The first rows of a block."""
-    return {name: _at(values, np.arange(min(rows, len(values)))) for name, values in block.items()}
+        return only(block, order)
 
 
 def columns_for(sweep: Sweep) -> tuple[Column, ...]:

@@ -29,6 +29,8 @@ def document(answer: Answer) -> dict[str, Any]:
     }
     if answer.meaning:
         tree["meaning"] = answer.meaning
+    if answer.policies:
+        tree["policies"] = [vars(cut) for cut in answer.policies]
     if answer.steps:
         tree["steps"] = [vars(step) for step in answer.steps]
     return tree

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
-from mc2perf.answer import Answer, Row
+from mc2perf.answer import Answer, Cut, Row
 from mc2perf.units import show
 from mc2perf.writers.verdict import UNIT, verdict
 
@@ -41,6 +42,9 @@ def _render(answer: Answer, style: str) -> str:
 
     blocks = [verdict(answer), _where(answer)]
     blocks.append(table([_schedule_row(answer, row) for row in answer.rows], _headers(answer)))
+    if answer.policies:
+        headers = ["policy", "time", "speed-up", "above bound", "tiles"]
+        blocks.append(table([_policy_row(cut) for cut in answer.policies], headers))
     blocks += [table(rows, headers) for rows, headers in _breakdowns(answer)]
     blocks.append("\n".join(_rests_on(answer)))
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -75,6 +79,25 @@ def _schedule_row(answer: Answer, row: Row) -> list[str]:
     speed = f"{row.tokens_per_second:,.0f}".replace(",", " ")
     cells = [row.schedule, str(row.pieces), show(row.total_time, "s"), f"{row.comm_ratio:.1%}"]
     return [*cells, *([speed] if rate else []), f"{row.speedup:.2f}x", _note(row)]
+
+
+def _policy_row(cut: Cut) -> list[str]:
+    if cut.reason:
+        return [cut.policy, "-", "-", "-", f"{cut.reason} {tiles(cut.tiles)}".strip()]
+    numbers = [show(cut.total_time, "s"), f"{cut.speedup:.2f}x", f"{cut.above_bound:.1%}"]
+    return [cut.policy, *numbers, f"{tiles(cut.tiles)} ({cut.why})"]
+
+
+def tiles(lengths: Sequence[float]) -> str:
+    """Tiles in the order they run, equal neighbours counted.
+
+    Examples
+    --------
+    >>> tiles((512.0, 896.0, 896.0))
+    '512 + 2x896'
+    """
+    runs = ((len(list(same)), length) for length, same in groupby(lengths))
+    return " + ".join(f"{count}x{length:g}" if count > 1 else f"{length:g}" for count, length in runs)
 
 
 def _note(row: Row) -> str:
