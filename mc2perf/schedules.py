@@ -13,7 +13,7 @@ import numpy as np
 
 from mc2perf.equations import overlap as overlapping
 from mc2perf.equations import pipeline
-from mc2perf.equations.overlap import Overlap
+from mc2perf.equations.overlap import Overlap, Paths
 from mc2perf.equations.pipeline import Bounds
 from mc2perf.machine import Engine
 from mc2perf.units import Num
@@ -111,8 +111,7 @@ def pair_mc2(pair: Pair, pieces: Num, on: Conditions) -> Timing:
         overhead=np.where(cut, on.round_cost, 0.0),
     )  # fmt: skip
     launches = launch_of(once.compute)
-    bounds = _two_stages(pair.name, pair.order, p.comm.cost.work, compute, pieces, head, on.buffers, on)
-    overlap = _overlapped(bounds, pieces * compute + head, pieces * p.comm.cost.work, on)
+    overlap = _two_stages(pair.name, p.comm.cost.work, compute, pieces, head, on.buffers, on)
     memory = np.where(cut, pieces * _memory(p.compute) + _memory(p.head), _memory(once.compute))
     return fused_timing(once, overlap, pieces * compute + head, pieces * p.comm.cost.work, memory, launches)
 
@@ -140,22 +139,25 @@ def scalar(timing: Timing) -> Timing:
 
 
 def _two_stages(
-    name: str, order: str, comm: Num, compute: Num, pieces: Num, beside: Num, buffers: float, on: Conditions
-) -> Bounds:
-    """Bounds of n pieces through communication and computation, in either order."""
-    first = order == "comm_first"
-    equation = pipeline.comm_first_bounds if first else pipeline.compute_first_bounds
-    extra = {"head" if first else "tail": beside}
-    bounds: Bounds = on.run(
-        f"{name}: pipeline bounds", equation, comm=comm, compute=compute, pieces=pieces, **extra
-    )
-    if not np.any(beside):
-        return bounds
-    ring = on.run(
-        f"{name}: bound of a short ring", pipeline.full_ring_bound,
-        comm=comm, compute=compute, pieces=pieces, extra=beside, buffers=buffers,
+    name: str, comm: Num, compute: Num, pieces: Num, beside: Num, buffers: float, on: Conditions
+) -> Overlap:
+    """Pieces through communication and computation; ``beside`` needs no communication.
+
+    Whichever comes first: read backwards, one order is the other.
+    """
+    if on.buffers <= 1:
+        return Overlap(pieces * (comm + compute) + beside, pieces * compute + beside, pieces * comm)
+    paths: Paths = on.run(
+        f"{name}: paths", overlapping.two_stage_paths,
+        comm=comm, compute=compute, pieces=pieces, head=beside, buffers=buffers,
+        comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
     )  # fmt: skip
-    return Bounds(bounds.compute, np.maximum(bounds.comm, ring))
+    sent = pieces * comm
+    overlap: Overlap = on.run(
+        f"{name}: makespan", overlapping.longest_path,
+        **paths._asdict(), work=sent + pieces * compute + beside, comm=sent,
+    )  # fmt: skip
+    return overlap
 
 
 def _only_launch(segment: Segment) -> Segment:
@@ -183,8 +185,7 @@ def pair_parts(pair: Pair, pieces: Num, on: Conditions) -> Timing:
     """CoC: the same pipeline of separate kernels, every piece launched by the host."""
     once, p = pair.build(1.0, False), pair.build(pieces, False)
     compute, comm = time_of(p.compute, "compute"), p.comm.cost.time
-    bounds = _two_stages(pair.name, pair.order, comm, compute, pieces, 0.0, on.buffers, on)
-    overlap = _overlapped(bounds, pieces * compute, pieces * comm, on)
+    overlap = _two_stages(pair.name, comm, compute, pieces, 0.0, on.buffers, on)
     fused = Timing(
         overlap.total,
         pieces * compute,
@@ -201,8 +202,8 @@ def experts_mc2(path: ExpertPath, on: Conditions) -> Timing:
     """Two fused halves, one piece per local expert: dispatch + FFN1, then FFN2 + combine."""
     whole, one = path.build(1.0, False), path.build(float(path.experts_per_rank), True)
     shared = work_of(whole.beside)
-    first = _half("comm_first", whole.comm_in, one.comm_in, one.first, path.experts_per_rank, shared, on)
-    second = _half("compute_first", whole.comm_out, one.comm_out, one.second, path.experts_per_rank, 0.0, on)
+    first = _half(whole.comm_in, one.comm_in, one.first, path.experts_per_rank, shared, on)
+    second = _half(whole.comm_out, one.comm_out, one.second, path.experts_per_rank, 0.0, on)
     rest = serial((*whole.before, *whole.middle, *whole.after, *whole.weight_grads))
     beside = Timing(
         *(launch_of(whole.beside),) * 2, 0.0, launch_of(whole.beside), 0.0, _memory(whole.beside), 0.0
@@ -210,15 +211,14 @@ def experts_mc2(path: ExpertPath, on: Conditions) -> Timing:
     return _exact(first + second + rest + beside)
 
 
-def _half(
-    order: str, whole: Segment, comm: Segment, matmul: Segment, pieces: int, head: Num, on: Conditions
-) -> Timing:
+def _half(whole: Segment, comm: Segment, matmul: Segment, pieces: int, head: Num, on: Conditions) -> Timing:
     """One fused half of the expert path; the host launches the whole exchange once."""
     round_cost = on.round_cost if pieces > 1 else 0.0
     compute = matmul.cost.work + round_cost
     # all exchanges of the local experts are issued up front: every piece has its buffer
-    bounds = _two_stages(matmul.name, order, comm.cost.work, compute, float(pieces), head, float(pieces), on)
-    overlap = _overlapped(bounds, pieces * compute + head, pieces * comm.cost.work, on)
+    overlap = _two_stages(
+        matmul.name, comm.cost.work, compute, float(pieces), head, float(max(pieces, 2)), on
+    )
     launch, send = matmul.cost.launch, whole.cost.launch
     return Timing(
         overlap.total + launch + send,

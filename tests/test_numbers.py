@@ -181,8 +181,7 @@ def test_pure_rates_by_the_equations() -> None:
     assert c * 1e6 == pytest.approx(159.4, abs=0.05)
     assert g * 1e6 == pytest.approx(390.4, abs=0.05)
     assert pipeline.serial_time(c, g, EXPERTS) * 1e6 == pytest.approx(2199.1, abs=0.15)
-    bounds = pipeline.comm_first_bounds(c, g, EXPERTS, 0.0)
-    total = overlap.stretched(*bounds, EXPERTS * g, EXPERTS * c, 1.0, 1.0).total
+    total = max(overlap.two_stage_paths(c, g, EXPERTS, 0.0, EXPERTS, 1.0, 1.0)[:4])
     assert total * 1e6 == pytest.approx(1721.0, abs=0.15)
 
 

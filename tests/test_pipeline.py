@@ -133,6 +133,11 @@ def test_tutel_table_2(total: float, compute: float, comm: float, ceiling: float
 # --- a head, a tail job, per-expert pieces
 
 
+def alone(comm: float, compute: float, n: int, head: float, buffers: int) -> float:
+    """The longest path of engines that do not slow each other down."""
+    return float(max(overlap.two_stage_paths(comm, compute, float(n), head, buffers, 1.0, 1.0)[:4]))
+
+
 @quick
 @given(times, times, counts, times)
 def test_experts_after_their_exchange_as_cann_loops(c: float, g: float, n: int, h: float) -> None:
@@ -140,7 +145,7 @@ def test_experts_after_their_exchange_as_cann_loops(c: float, g: float, n: int, 
     t = h
     for i in range(1, n + 1):
         t = max(t, i * c) + g
-    assert max(pipeline.comm_first_bounds(c, g, n, h)) == close(t)
+    assert alone(c, g, n, h, n + 1) == close(t)
 
 
 @quick
@@ -150,15 +155,14 @@ def test_experts_before_their_exchange_as_cann_loops(c: float, g: float, n: int,
     e = 0.0
     for i in range(1, n + 1):
         e = max(e, i * g) + c
-    assert max(pipeline.compute_first_bounds(c, g, n, h)) == close(max(e, n * g + h))
+    assert alone(c, g, n, h, n + 1) == close(max(e, n * g + h))
 
 
 @quick
 @example(2.0, 1.0, 10, 10.0, 2)
 @given(times, times, counts, times, st.integers(2, 8))
 def test_a_head_before_a_short_ring(c: float, g: float, n: int, h: float, buffers: int) -> None:
-    held = pipeline.full_ring_bound(c, g, n, h, buffers)
-    assert max(*pipeline.comm_first_bounds(c, g, n, h), held) == close(ring([c] * n, [g] * n, buffers, h))
+    assert alone(c, g, n, h, buffers) == close(ring([c] * n, [g] * n, buffers, h))
 
 
 @quick
@@ -168,8 +172,7 @@ def test_a_tail_job_after_a_short_ring(c: float, g: float, n: int, h: float, buf
     for i in range(n):
         free = max(free, left[i - buffers] if i >= buffers else 0.0) + g
         left[i] = max(left[i - 1] if i else 0.0, free) + c
-    held = pipeline.full_ring_bound(c, g, n, h, buffers)
-    assert max(*pipeline.compute_first_bounds(c, g, n, h), held) == close(max(left[-1], free + h))
+    assert alone(c, g, n, h, buffers) == close(max(left[-1], free + h))
 
 
 def test_four_experts_of_deepseek_v3_on_a3() -> None:
@@ -180,7 +183,7 @@ def test_four_experts_of_deepseek_v3_on_a3() -> None:
     assert g * 1e6 == pytest.approx(390.4, abs=0.05)
     assert pipeline.serial_time(c, g, 4.0) * 1e6 == pytest.approx(2199.1, abs=0.1)
     assert pipeline.two_stage_time(c, g, 4.0) * 1e6 == pytest.approx(1721.0, abs=0.1)
-    assert max(pipeline.comm_first_bounds(c, g, 4.0, c)) == close(c + 4.0 * g)
+    assert alone(c, g, 4, c, 4) == close(c + 4.0 * g)
 
 
 # --- three stages
@@ -305,13 +308,12 @@ def test_a_faster_clock_scales_every_time_to_the_bit(
     assert tail(s * d, s * e, n, s * c, s * c) == s * tail(d, e, n, c, c)
     separate = pipeline.three_stage_separate_time
     assert separate(s * d, s * e, s * c, n) == s * separate(d, e, c, n)
-    full = pipeline.full_ring_bound
-    assert full(s * d, s * e, n, s * c, buffers) == s * full(d, e, n, c, buffers)
-    for head in (pipeline.comm_first_bounds, pipeline.compute_first_bounds):
-        bounds, scaled = head(d, e, n, c), head(s * d, s * e, n, s * c)
-        assert scaled == tuple(s * bound for bound in bounds)
-        slow = overlap.stretched(*bounds, n * e + c, n * d, f, g)
-        assert overlap.stretched(*scaled, s * (n * e + c), s * n * d, f, g) == tuple(s * x for x in slow)
+    paths = overlap.two_stage_paths(d, e, float(n), c, buffers, f, g)
+    scaled = overlap.two_stage_paths(s * d, s * e, float(n), s * c, buffers, f, g)
+    assert scaled == tuple(s * path for path in paths)
+    work = n * (d + e) + c
+    slow = overlap.longest_path(*paths, work=work, comm=n * d)
+    assert overlap.longest_path(*scaled, work=s * work, comm=s * n * d) == tuple(s * x for x in slow)
 
 
 # --- engines that slow each other down

@@ -404,13 +404,13 @@ def test_dual_batch_equals_two_batches_in_turn(share: float, steps: list[tuple[s
 
 
 def test_a_wrong_pipeline_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = overlap.stretched
+    real = overlap.longest_path
 
     def wrong(**numbers: Any) -> Any:
         found = real(**numbers)
         return found._replace(total=found.total * 1.01, exposed_comm=found.exposed_comm + 0.01 * found.total)
 
-    monkeypatch.setattr("mc2perf.equations.overlap.stretched", wrong)
+    monkeypatch.setattr("mc2perf.equations.overlap.longest_path", wrong)
     p = pair(COMM_FIRST, 8.0, 12.0)
     on = replace(conditions(2), run=run)
     with pytest.raises(AssertionError):

@@ -97,7 +97,9 @@ def test_a_row_is_the_single_estimate(
     vary += [f"tile_cnt={','.join(map(str, tiles))}"] if tiles else []
     found = rows(asked(operator, vary, fixed))
     assert len(found) == len(ms) * len(ns) * max(len(tiles), 1)
-    for row, (m, n, tile) in zip(found, itertools.product(ms, ns, list[int | None](tiles) or [None]), strict=True):
+    for row, (m, n, tile) in zip(
+        found, itertools.product(ms, ns, list[int | None](tiles) or [None]), strict=True
+    ):
         assert (row["m"], row["n"]) == (m, n)
         alone = single(operator, schedule, m=m, n=n, tile_cnt=tile, **fixed)
         if alone is None:

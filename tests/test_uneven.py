@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mc2perf.equations import optimum, pipeline
+from mc2perf.equations import optimum, overlap
 from mc2perf.policies.uneven import Order, aligned, best_lengths, best_uneven
 from mc2perf.problems import InputError
 from mc2perf.timeline import two_stages
@@ -49,9 +49,8 @@ def stages(lengths: tuple[float, ...], cost: dict[str, float]) -> tuple[list[flo
 def equal_pieces(total: float, n: int, cost: dict[str, float], head: float, order: str) -> float:
     """The closed form of equal pieces."""
     (first,), (second,) = stages((total / n,), cost)
-    if order == "comm_first":
-        return float(max(pipeline.comm_first_bounds(first, second, n, head)))
-    return float(max(pipeline.compute_first_bounds(second, first, n, head)))
+    comm, compute = (first, second) if order == "comm_first" else (second, first)
+    return float(max(overlap.two_stage_paths(comm, compute, float(n), head, n + 1, 1.0, 1.0)[:4]))
 
 
 @quick

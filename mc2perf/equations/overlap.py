@@ -61,7 +61,7 @@ def stretched(
 
     Notes
     -----
-    Exact for equal pieces in two stages (checked against a fluid simulation); for three stages it takes
+    Exact for two stages without a head (checked against a fluid simulation); for three stages it takes
     the waits of the slow-down-free schedule.
 
     Examples
@@ -81,6 +81,157 @@ def stretched(
     )
     busy = np.minimum(np.where(total < work, compute + covered, compute), total)
     return Overlap(total, busy, total - busy)
+
+
+class Paths(NamedTuple):
+    """The longest paths through pieces on two engines, and the communication that each leaves uncovered. [s]
+
+    Who is critical: computation from its head on, the first transfer and then computation, communication,
+    or a ring that is short beside a long head.
+    """
+
+    head: Num
+    transfer: Num
+    sending: Num
+    ring: Num
+    transfer_exposed: Num
+    sending_exposed: Num
+    ring_exposed: Num
+
+
+@formula(
+    "head + pieces * compute + pieces * comm * comm_slowdown * (1 - 1 / compute_slowdown)"
+    " ; comm + pieces * compute + head * compute_slowdown * (1 - 1 / comm_slowdown)"
+    " + (pieces - 1) * comm * comm_slowdown * (1 - 1 / compute_slowdown)"
+    " ; pieces * comm + compute"
+    " + (head + (pieces - 1) * compute) * compute_slowdown * (1 - 1 / comm_slowdown)"
+    " ; (head + 2 * compute + (pieces - buffers) * comm"
+    " + buffers * comm * comm_slowdown * (1 - 1 / compute_slowdown)"
+    " + (pieces - 2) * compute * compute_slowdown * (1 - 1 / comm_slowdown)) if buffers < pieces else 0"
+    " ; comm - head * compute_slowdown / comm_slowdown"
+    " ; pieces * comm - (head + (pieces - 1) * compute) * compute_slowdown / comm_slowdown"
+    " ; (pieces - buffers) * comm - (pieces - 2) * compute * compute_slowdown / comm_slowdown"
+)
+def two_stage_paths(
+    comm: Num,
+    compute: Num,
+    pieces: Num,
+    head: Num,
+    buffers: Num,
+    comm_slowdown: Num,
+    compute_slowdown: Num,
+) -> Paths:
+    r"""Paths of n pieces that travel and are computed, while each engine slows the other down.
+
+    While both run, communication goes at 1/f and computation at 1/g of its pace. Transfers that are covered
+    while computation is critical cost it :math:`c_1 = f (1 - 1/g)` of their time, computation that is
+    covered while communication is critical costs :math:`c_2 = g (1 - 1/f)`:
+
+    .. math::
+        \begin{aligned}
+        T_h &= h + n b + c_1 n a & T_t &= a + n b + c_2 h + c_1 (n-1) a \\
+        T_s &= n a + b + c_2 (h + (n-1) b) & T_r &= h + 2 b + (n-B) a + c_1 B a + c_2 (n-2) b
+        \end{aligned}
+
+    Parameters
+    ----------
+    comm, compute : number or array
+        Stand-alone time of one piece, a and b. [s]
+    pieces, buffers : number or array
+        n >= 1 equal pieces, whole B >= 2 of them in flight.
+    head : number or array
+        Computation that needs no communication, h: first where transfers come first, last where they
+        come after; 0 for none. [s]
+    comm_slowdown, compute_slowdown : number or array
+        f and g, at least 1, with 1/f + 1/g >= 1.
+
+    Returns
+    -------
+    Paths
+        The makespan is the longest of the first four; the ring only where B < n.
+
+    Notes
+    -----
+    The order of the two stages does not matter: read backwards, one is the other. The tests play the
+    pieces one by one.
+
+    Examples
+    --------
+    >>> paths = two_stage_paths(2.0, 1.0, 4.0, 0.0, 4.0, 1.0, 1.0)
+    >>> float(max(paths[:4]))
+    9.0
+    """
+    c1 = comm_slowdown * (1.0 - 1.0 / compute_slowdown)
+    c2 = compute_slowdown * (1.0 - 1.0 / comm_slowdown)
+    pace = compute_slowdown / comm_slowdown
+    sent, computed = pieces * comm, pieces * compute
+    ring = (
+        head
+        + 2.0 * compute
+        + (pieces - buffers) * comm
+        + c1 * buffers * comm
+        + c2 * (computed - 2.0 * compute)
+    )
+    return Paths(
+        head + computed + c1 * sent,
+        comm + computed + c2 * head + c1 * (sent - comm),
+        sent + compute + c2 * (head + computed - compute),
+        np.where(np.less(buffers, pieces), ring, 0.0),
+        comm - pace * head,
+        sent - pace * (head + computed - compute),
+        (pieces - buffers) * comm - pace * (computed - 2.0 * compute),
+    )
+
+
+@formula(
+    "min(work, max(head, transfer, sending, ring))"
+    " ; min(work, max(head, transfer, sending, ring)) - (comm if max(head, transfer, sending, ring) >= work"
+    " else ring_exposed if ring > max(head, transfer, sending)"
+    " else sending_exposed if sending > max(head, transfer)"
+    " else transfer_exposed if transfer > head else 0)"
+    " ; comm if max(head, transfer, sending, ring) >= work"
+    " else ring_exposed if ring > max(head, transfer, sending)"
+    " else sending_exposed if sending > max(head, transfer)"
+    " else transfer_exposed if transfer > head else 0"
+)
+def longest_path(
+    head: Num,
+    transfer: Num,
+    sending: Num,
+    ring: Num,
+    transfer_exposed: Num,
+    sending_exposed: Num,
+    ring_exposed: Num,
+    work: Num,
+    comm: Num,
+) -> Overlap:
+    """The makespan of two engines, and what of it communication takes alone.
+
+    Parameters
+    ----------
+    head, transfer, sending, ring, transfer_exposed, sending_exposed, ring_exposed : number or array
+        Fields of :class:`Paths`. [s]
+    work, comm : number or array
+        All work one after the other, and the communication in it. [s]
+
+    Returns
+    -------
+    Overlap
+        The longest path, at most ``work``: overlapping that loses is not overlapped.
+
+    Examples
+    --------
+    >>> float(longest_path(8.0, 9.0, 6.0, 0.0, 1.0, 2.0, 0.0, 12.0, 4.0).exposed_comm)
+    1.0
+    """
+    # ends that could not be longer: a tie leaves the least uncovered
+    longest, exposed = head, np.zeros_like(head)
+    for path, alone in ((transfer, transfer_exposed), (sending, sending_exposed), (ring, ring_exposed)):
+        exposed = np.where(path > longest, alone, exposed)
+        longest = np.maximum(longest, path)
+    total = np.minimum(longest, work)
+    exposed = np.where(longest >= work, comm, exposed)
+    return Overlap(total, total - exposed, exposed)
 
 
 def lockstep(

@@ -60,13 +60,7 @@ def two_stage_branches(
     comm_slowdown: Num,
     compute_slowdown: Num,
 ) -> Branches:
-    r"""Branches of a fused operator: transfers and computation, a head, a short ring, mutual slow-down.
-
-    .. math::
-        T_1 = \max(h, a) + n b,\quad T_2 = \max(n a + b,\; h + 2 b + (n - B) a),\quad
-        T = \max_i \bigl(T_i + c_i (h + n a + n b - T_i)\bigr)
-
-    with :math:`c_1 = f (1 - 1/g)` and :math:`c_2 = g (1 - 1/f)`.
+    """Branches of a fused operator: transfers and computation, a head, a short ring, mutual slow-down.
 
     Parameters
     ----------
@@ -82,13 +76,12 @@ def two_stage_branches(
     Returns
     -------
     Branches
-        First transfer critical, transfers critical; with a head also the head and a short ring, which
-        without one are never longer.
+        The paths of :func:`mc2perf.equations.overlap.two_stage_paths`: first transfer, sending; with a head
+        also head and ring, which without one are never longer.
 
     Notes
     -----
-    Holds for n >= 2. The equations are those of :mod:`mc2perf.equations.pipeline` and
-    :func:`mc2perf.equations.overlap.stretched`.
+    Holds for n >= 2.
 
     Examples
     --------
@@ -96,17 +89,20 @@ def two_stage_branches(
     [8.0, 16.0]
     """
     (p, q), (r, s) = comm, compute
-    # each as coefficients of n, of 1/n, and the constant
-    beside = 0.0 if head is None else head
-    all_work = (p + r, 0.0, beside + q + s)
     c1 = comm_slowdown * (1.0 - 1.0 / compute_slowdown)
     c2 = compute_slowdown * (1.0 - 1.0 / comm_slowdown)
-    shares: list[tuple[tuple[Num, Num, Num], Num]] = [((r, q, p + s), c1), ((p, s, q + r), c2)]
+    beside = 0.0 if head is None else head
+    # coefficients of n, of 1/n, and the constant; n a = p n + q, (n - 1) b = r n - s/n + s - r
+    branches: list[tuple[Num, Num, Num]] = [
+        (r + c1 * p, (1.0 - c1) * q, p + s + c2 * beside + c1 * (q - p)),
+        (p + c2 * r, (1.0 - c2) * s, q + r + c2 * (beside + s - r)),
+    ]
     if head is not None:
-        ring = (p, 2.0 * s - buffers * q, head + 2.0 * r + q - buffers * p)
-        shares += [((r, 0.0, head + s), c1), (ring, c2)]
-    mixed = [tuple(t + c * (w - t) for t, w in zip(branch, all_work, strict=True)) for branch, c in shares]
-    columns = np.broadcast_arrays(*(np.asarray(x, float) for branch in mixed for x in branch))
+        branches.append((r + c1 * p, 0.0, head + s + c1 * q))
+        late = c1 * buffers - buffers
+        rest = head + 2.0 * r + q + late * p + c2 * (s - 2.0 * r)
+        branches.append((p + c2 * r, 2.0 * s + late * q - 2.0 * c2 * s, rest))
+    columns = np.broadcast_arrays(*(np.asarray(x, float) for branch in branches for x in branch))
     return Branches(*(np.stack(columns[k::3]) for k in range(3)))
 
 
