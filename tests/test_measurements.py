@@ -168,8 +168,10 @@ def test_sizes_in_rows_are_those_of_the_shipped_models() -> None:
             continue
         given = {**row.assumed, **row.inputs}
         sizes = model_sizes(load_model(row.target))
-        cut = row.id.startswith("T6") or row.id in ("T4-2", "T4-3")
-        common = (sizes.keys() & given.keys()) - ({"num_layers"} if cut else set())
+        cut = row.id.startswith("T6") or row.id in ("T4-1", "T4-2", "T4-3")
+        # the simulator of T6 gives Llama-3.1 405B 16 kv heads; its rows override the published 8
+        own = {"kv_heads"} if row.target == "llama-3.1-405b" else set()
+        common = (sizes.keys() & given.keys()) - ({"num_layers"} if cut else set()) - own
         assert {name: given[name] for name in common} == {name: sizes[name] for name in common}, row.id
         checked += len(common)
     assert checked > 200
@@ -298,7 +300,7 @@ def test_a_row_carries_what_its_family_states_once() -> None:
     assert row.inputs["dtype"] == "fp16" and row.inputs["phase"] == "train" and not row.open
     assert row.assumed["hardware"] == "atlas_800t_a2" and "hardware" in row.unstated
     assert row.value is None and row.quantity == "tokens_per_second_per_npu" and row.unit == "tokens/s"
-    assert row.needs.keys() == {"chatglm3-6b", "reference_gpu"}
+    assert row.needs.keys() == {"reference_gpu"}
     assert ROWS["T4-6"].source.endswith("README") and ROWS["T4-1"].source.endswith("baselines")
     assert ROWS["I3-6"].question(ROWS["I3-6"].values[1])["dtype"] == "w4a8"
 

@@ -103,14 +103,23 @@ def _backward(costs: Costs, r: Routing, pieces: Num, by_expert: bool) -> ExpertP
     share = 1.0 if by_expert else pieces
     inner, payload = (r.matrices - 1) * r.width, r.experts.payload_width
     return ExpertPieces(
-        before=(_moved(costs, r, "unpermute backward", 2.0, share),),
+        before=(
+            *_latent(costs, r, "latent up dgrad", r.tokens / share, payload, r.hidden_size),
+            _moved(costs, r, "unpermute backward", 2.0, share),
+        ),
         comm_in=exchange(costs, r, "combine backward", r.combine_dtype, pieces),
         first=grouped(costs, r, "ffn2 dgrad", payload, r.width, pieces, by_expert),
         middle=(activation(costs, r, "activation backward", share, 2.0),),
         second=grouped(costs, r, "ffn1 dgrad", inner, payload, pieces, by_expert),
         comm_out=exchange(costs, r, "dispatch backward", r.combine_dtype, pieces),
-        after=(_moved(costs, r, "permute backward", 2.0, share), *_gate_backward(costs, r, share)),
+        after=(
+            _moved(costs, r, "permute backward", 2.0, share),
+            *_latent(costs, r, "latent down dgrad", r.tokens / share, r.hidden_size, payload),
+            *_gate_backward(costs, r, share),
+        ),
         weight_grads=(
+            *_latent(costs, r, "latent down wgrad", r.hidden_size, payload, r.tokens / share),
+            *_latent(costs, r, "latent up wgrad", payload, r.hidden_size, r.tokens / share),
             weight_grad(costs, r, "ffn1 wgrad", payload, inner, share),
             weight_grad(costs, r, "ffn2 wgrad", r.width, payload, share),
         ),
@@ -141,10 +150,11 @@ def after_combine(costs: Costs, r: Routing, pieces: Num) -> Segments:
     )
 
 
-def _latent(costs: Costs, r: Routing, name: str, tokens: Num, n: float, k: float) -> Segments:
+def _latent(costs: Costs, r: Routing, name: str, rows: Num, n: Num, k: Num) -> Segments:
+    """A matmul of the projections to and from a latent width, where there are any."""
     if r.experts.payload_width == r.hidden_size:
         return ()
-    return (Segment(name, "compute", costs.matmul(name, tokens, n, k, r.dtype)),)
+    return (Segment(name, "compute", costs.matmul(name, rows, n, k, r.dtype)),)
 
 
 def _gate_backward(costs: Costs, r: Routing, pieces: Num) -> Segments:

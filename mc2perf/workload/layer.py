@@ -294,7 +294,9 @@ class _Builder:
         if mixer.compression == 1 and not mixer.top_keys:
             return near
         every = attention.mean_causal_context(seq_len, seq_len)
-        far = np.minimum(every / mixer.compression, float(mixer.top_keys) or seq_len)
+        # each query picks its keys: the first ones see fewer than they may pick, as with a window
+        reach = float(mixer.top_keys * mixer.compression) or seq_len
+        far = attention.mean_causal_context(seq_len, reach) / mixer.compression
         return np.minimum(every, far + (near if mixer.window else 0.0))
 
     # --- feed-forward ------------------------------------------------------------------------------------
@@ -355,7 +357,20 @@ class _Builder:
         ]
         if e.shared_width:
             parts.insert(1, self._shared(f"shared experts{word}", e.shared_width / tp, times))
+        if e.payload_width != self.hidden:
+            parts.insert(1, self._latent(f"latent down{word}", e.payload_width, self.hidden, times))
+            parts.append(self._latent(f"latent up{word}", self.hidden, e.payload_width, times))
         return parts
+
+    def _latent(self, name: str, n: float, k: float, times: float) -> Plain:
+        """Projection of a rank's own tokens to or from the latent width."""
+        rows = times * self.layout.tokens
+        return Plain(
+            name,
+            lambda pieces: (
+                Segment(name, "compute", self.costs.matmul(name, rows / pieces, n, k, self.layout.dtype)),
+            ),
+        )
 
     def _gate(self, name: str, times: float) -> Plain:
         e = self.model.experts
