@@ -1,0 +1,100 @@
+"""From the words of a break-even to its answers: machines, schedules, sizes, every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mc2perf.operators import OPERATORS
+from mc2perf.problems import InputError, did_you_mean
+from mc2perf.readers.models import load_model
+from mc2perf.readers.profiles import load_machine
+from mc2perf.readers.scenarios import number, read_scenario
+from mc2perf.scenario import DEFAULT_HARDWARE, PIECES, Scenario, is_operator
+from mc2perf.studies.breakeven import BreakEven, breakeven, grows, sizes_to_try
+from mc2perf.units import COUNT
+
+OVERLAPPING = {True: ("mc2",), False: ("mc2", "micro_batch", "dual_batch")}
+"""Schedules to judge: of an operator, of layers."""
+
+
+def ask_breakeven(
+    target: str,
+    given: Mapping[str, object],
+    overrides: Mapping[str, str],
+    over: str | None = None,
+    to: str = "64K",
+    own: Sequence[Path] = (),
+) -> list[BreakEven]:
+    """Where overlapping pays, on every machine and schedule asked for.
+
+    Parameters
+    ----------
+    target : str
+        An operator, a model, a ``config.json`` or a scenario file.
+    given : mapping
+        Inputs; ``hardware`` may list several profiles.
+    overrides : mapping
+        Overrides of the hardware profile.
+    over : str, optional
+        The size that grows: ``m``; ``tokens``, ``batch_size`` or ``seq_len`` of a model.
+    to : str
+        Largest size to try.
+    own : sequence of path
+        Folders with profiles of your own.
+
+    Raises
+    ------
+    InputError
+        Every problem, one line each.
+
+    Examples
+    --------
+    >>> answer, = ask_breakeven("all_gather_matmul", {"n": 4096, "k": 8192, "ranks": 8}, {}, to="8K")
+    >>> answer.dead_zone_to < answer.pays_from
+    True
+    """
+    problems: list[str] = []
+    names = str(given.get("hardware") or DEFAULT_HARDWARE).split(",")
+    scenario, from_file = read_scenario(target, {**given, "hardware": names[0].strip()})
+    size = over or grows(scenario.target)[0]
+    if size not in grows(scenario.target):
+        problems.append(f"over: '{size}' does not grow here{did_you_mean(size, grows(scenario.target))}")
+    problems += [
+        f"{name}: is what breakeven looks for; leave it out"
+        for name in (size, *PIECES)
+        if getattr(scenario, name, None) is not None
+    ]
+    largest = _largest(to, problems)
+    machines = []
+    for name in names:
+        try:
+            machines.append(load_machine(name.strip(), own, {**from_file, **overrides}))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    model = None if is_operator(scenario.target) else load_model(scenario.target)
+    return [
+        breakeven(
+            replace(scenario, hardware=machine.name, schedule=schedule), machine, model, size,
+            sizes_to_try(scenario, machine, size, largest),
+        )
+        for machine in machines
+        for schedule in _schedules(scenario)
+    ]  # fmt: skip
+
+
+def _schedules(scenario: Scenario) -> tuple[str, ...]:
+    if scenario.schedule not in ("all", "serial"):
+        return (scenario.schedule,)
+    return OVERLAPPING[scenario.target in OPERATORS]
+
+
+def _largest(to: str, problems: list[str]) -> float:
+    try:
+        return number(to, COUNT)
+    except ValueError as error:
+        problems.append(f"to: {error}")
+        return 1.0
