@@ -27,7 +27,7 @@ from mc2perf.scenario import PIECES, Scenario, columns_of
 from mc2perf.studies.rows import Plan, Rows, rows_of
 from mc2perf.table import Block, Column, Words, joined, merged, only
 
-BLOCK = 32768
+BLOCK = 65536
 """Rows of a block: large enough that NumPy's overhead vanishes, small enough that columns stay in cache."""
 
 USUALLY_TRIED = 16
@@ -153,13 +153,14 @@ class Sweep:
             rows = self._rows(chosen, task)
             scores = self._scores(rows)
             at = self._best(scores)
-            found = (scores[at], rows.block(columns, at))
+            found = (scores if at is None else scores[at], rows.block(columns, at))
             if best is not None:
                 better = found[0] < best[0]
                 found = (np.minimum(found[0], best[0]), merged(best[1], found[1], better))
             best = found
         assert best is not None
-        return only(best[1], best[0] < DROPPED)
+        kept = best[0] < DROPPED
+        return best[1] if kept.all() else only(best[1], kept)
 
     def _choices(self, group: int) -> Iterator[dict[str, Value]]:
         """The named choices of a group, with every choice of those that are compared."""
@@ -209,11 +210,11 @@ class Sweep:
             scores[~condition.holds(rows.block(condition.columns))] = DROPPED
         return scores
 
-    def _best(self, scores: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Flat positions of the best row of each group, in order; all if nothing is compared."""
+    def _best(self, scores: NDArray[np.float64]) -> NDArray[np.intp] | None:
+        """Flat positions of the best row of each group, in order; None if nothing is compared."""
         across = bool(self.pieces) and self.pieces in self.best_over
         if self.inner == 1 and not across:
-            return np.arange(len(scores))
+            return None
         grid = np.arange(len(scores)).reshape(-1, self.inner, self.across)
         many = self.inner * self.across if across else self.inner
         place = (grid if across else grid.transpose(0, 2, 1)).reshape(-1, many)
