@@ -23,6 +23,7 @@ class Row:
     ``overlap_efficiency`` the saved time over the most that overlap can save; ``speedup`` serial over
     total; ``ceiling`` the most that overlapping the uncut work can give: serial time over the longer of
     its two engines' sums. ``tiles`` are the rows of tiles that differ in length.
+    ``traffic`` is communication by parallel group, and what of it is exposed.
     """
 
     schedule: str
@@ -45,6 +46,8 @@ class Row:
     overlap_efficiency: float = 0.0
     speedup: float = 0.0
     tokens_per_second: float = 0.0
+    mfu: float = 0.0
+    bubble_share: float = 0.0
     bound: str = ""
     flat_region: tuple[int, int] = (1, 1)
     default_pieces: int = 0
@@ -52,6 +55,7 @@ class Row:
     curve: dict[int, float] = field(default_factory=dict)
     segments: dict[str, float] = field(default_factory=dict)
     backward_segments: dict[str, float] = field(default_factory=dict)
+    traffic: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

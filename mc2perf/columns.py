@@ -27,6 +27,8 @@ RESULTS = (
     Column("speedup", "1", "serial_time / total_time"),
     Column("ceiling", "1", "most that overlap can give: serial_time / max(comm_time, compute_time), uncut"),
     Column("tokens_per_second", "1/s", "tokens per NPU / total_time"),
+    Column("mfu", "1", "model FLOPs, nothing computed twice, over what the cubes could do at their peak"),
+    Column("bubble_share", "1", "share of a whole step in which the slowest stage waits for the pipeline"),
     Column("flat_first", "1", "smallest count whose time is within 2 % of the best"),
     Column("flat_last", "1", "largest count up to which all are within 2 % of the best"),
 )
@@ -68,6 +70,7 @@ LOWER_IS_BETTER = (
 )  # fmt: skip
 HIGHER_IS_BETTER = (
     "tokens_per_second", "tokens_per_second_without_comm", "speedup", "hidden_ratio", "overlap_efficiency",
+    "mfu",
 )  # fmt: skip
 METRICS = (*LOWER_IS_BETTER, *HIGHER_IS_BETTER)
 """Columns that rows can be ranked by."""

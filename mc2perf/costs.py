@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf.answer import Step
-from mc2perf.equations import collectives, matmul
+from mc2perf.equations import attention, collectives, matmul
 from mc2perf.machine import (
     Band,
     ConstantRule,
     Curve,
     CurveRule,
     Engine,
+    GroupedMatmulRule,
     KneeRule,
     L2StepsRule,
     LinearRule,
@@ -160,7 +161,7 @@ class Costs:
     engine: str | None = None
     matmul_rule: str | None = None
     warm_l2: bool = False
-    _columns: dict[tuple[int, float], list[NDArray[np.float64]]] = field(default_factory=dict)
+    _columns: dict[tuple[int, float, float, float], list[NDArray[np.float64]]] = field(default_factory=dict)
 
     @property
     def rule_name(self) -> str:
@@ -225,10 +226,15 @@ class Costs:
         groups : number or array
             Groups that the rows fall into evenly.
         touched : number or array, optional
-            Groups with rows; default all.
+            Groups with rows; default all. Who says it means a grouped kernel, which a profile may price by
+            a rule of its own.
         sets : number or array
             How many such sets of weights pass in a row (the experts of a rank, computed one by one): only
             all of them together may count as small or stay in L2.
+
+        Notes
+        -----
+        An int8 matmul takes int8 rows as they came; `quantised_matmul` has bf16 rows on both sides.
         """
         shape = Shape(label, rows / groups, n, k, groups, dtype, sets)
         self.ledger.use(f"cube.rules.{self.rule_name}.{dtype}", partial(_used_part, self.rule, dtype))
@@ -243,10 +249,94 @@ class Costs:
             f"{label}: rows in and out", matmul.activation_bytes,
             m=rows, n=n, k=k, in_size=item_size, out_size=max(item.size, 2.0),
         )  # fmt: skip
+        kernel = self.machine.kernels.grouped
+        if kernel and touched is not None and isinstance(self.rule, KneeRule):
+            self.ledger.use("kernels.grouped", kernel)
+            return self._by_expert(kernel, label, dtype, flops, weights, others)
         price = self._under_knee if isinstance(self.rule, KneeRule) else self._under_roofs
         work, memory = price(shape, flops, weights, others)
         launch = self.rule.launch[dtype] if isinstance(self.rule, LinearRule) else self.rule.launch
         return Cost(work, launch, np.where(memory, work, 0.0))
+
+    def quantised_matmul(self, label: str, rows: Num, n: Num, k: Num, touched: Num | None = None) -> Cost:
+        """Price an int8 matmul that quantises its bf16 rows and scales its results to bf16 (w8a8).
+
+        Parameters
+        ----------
+        label : str
+            What it is for.
+        rows, n, k : number or array
+            Rows of all groups together, columns, contraction.
+        touched : number or array, optional
+            Weight matrices read by a grouped kernel; one, by a dense one, without it.
+        """
+        run, kernels = self.ledger.run, self.machine.kernels
+        flops = run(f"{label}: FLOPs", matmul.matmul_flops, m=rows, n=n, k=k)
+        read = self._weights_read(1.0 if touched is None else touched, 1.0, n, k, 1.0)
+        weights = run(f"{label}: weights", matmul.weight_bytes, weights=read, n=n, k=k, item_size=1.0)
+        if touched is None:
+            return self._quantised(label, rows, n, k, flops, weights)
+        if kernels.grouped_w8a8 is None:
+            return self.matmul(label, rows, n, k, "int8", touched=touched)
+        self.ledger.use("kernels.grouped_w8a8", kernels.grouped_w8a8)
+        others = run(
+            f"{label}: rows in and out", matmul.activation_bytes, m=rows, n=n, k=k, in_size=1.0, out_size=2.0
+        )
+        return self._by_expert(kernels.grouped_w8a8, label, "int8", flops, weights, others)
+
+    def _quantised(self, label: str, rows: Num, n: Num, k: Num, flops: Num, weights: Num) -> Cost:
+        """Quantise, then multiply while the results are scaled."""
+        rule, run, bandwidth = self.machine.kernels.w8a8, self.ledger.run, self.bandwidth
+        self.ledger.use("kernels.w8a8", rule)
+        compute = self._on_cube(f"{label}: computing", flops, "int8", rule.utilisation)
+        others = run(
+            f"{label}: rows in and out", matmul.activation_bytes, m=rows, n=n, k=k, in_size=1.0, out_size=2.0
+        )
+        memory = run(
+            f"{label}: streaming", matmul.vector_time,
+            moved=weights + others, memory_rate=bandwidth * rule.memory_efficiency,
+        )  # fmt: skip
+        product = run(f"{label}: matmul", matmul.knee_time, compute=compute, memory=memory, knee=rule.knee)
+        scaled = run(
+            f"{label}: dequantise", matmul.vector_time,
+            moved=matmul.dequantise_bytes(rows, n), memory_rate=bandwidth * rule.dequantise_efficiency,
+        )  # fmt: skip
+        quantised = run(
+            f"{label}: quantise", matmul.vector_time,
+            moved=matmul.quantise_bytes(rows, k), memory_rate=bandwidth * rule.quantise_efficiency,
+        )  # fmt: skip
+        ramp = run(f"{label}: ramp", matmul.ramp_time, rows=rows, ramp=rule.ramp, ramp_rows=rule.ramp_rows)
+        work = quantised + run(
+            f"{label}: time", matmul.knee_time, compute=product, memory=scaled, knee=rule.knee
+        )
+        return Cost(work, rule.launch + ramp, np.where(np.maximum(memory, scaled) >= compute, work, 0.0))
+
+    def _by_expert(
+        self, rule: GroupedMatmulRule, label: str, dtype: str, flops: Num, weights: Num, others: Num
+    ) -> Cost:
+        """A grouped kernel: the weights of its experts and its rows stream beside the cube."""
+        run = self.ledger.run
+        compute = self._on_cube(f"{label}: computing", flops, dtype, rule.utilisation)
+        memory = run(
+            f"{label}: streaming", matmul.vector_time,
+            moved=weights + others, memory_rate=self.bandwidth * rule.memory_efficiency,
+        )  # fmt: skip
+        work = run(f"{label}: time", matmul.knee_time, compute=compute, memory=memory, knee=rule.knee)
+        return Cost(work, rule.launch, np.where(memory >= compute, work, 0.0))
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bandwidth of the data sheet, for rules with an efficiency of their own. [B/s]"""
+        self.ledger.use("memory.bandwidth", self.machine.memory.bandwidth)
+        return self.machine.memory.bandwidth
+
+    def _on_cube(self, label: str, flops: Num, dtype: str, share: float) -> Num:
+        """Time under the cube's roof alone."""
+        time: Num = self.ledger.run(
+            label, matmul.roofline_time,
+            flops=flops, moved=0.0, peak=self.peak(dtype), utilisation=share, memory_rate=1.0,
+        )  # fmt: skip
+        return time
 
     def _under_roofs(self, shape: Shape, flops: Num, weights: Num, others: Num) -> tuple[Num, Num]:
         """The longer of computing at a utilisation and moving; whether memory decides."""
@@ -262,22 +352,18 @@ class Costs:
         rule = self.rule
         assert isinstance(rule, KneeRule)
         machine, run = self.machine, self.ledger.run
-        self.ledger.use("memory.bandwidth", machine.memory.bandwidth)
         self.ledger.use("memory.l2", machine.memory.l2)
         share = rule.utilisation.get(shape.dtype, rule.utilisation["bf16"])
-        compute = run(
-            f"{shape.label}: computing", matmul.roofline_time,
-            flops=flops, moved=0.0, peak=self.peak(shape.dtype), utilisation=share, memory_rate=1.0,
-        )  # fmt: skip
+        compute = self._on_cube(f"{shape.label}: computing", flops, shape.dtype, share)
         memory = run(
             f"{shape.label}: streaming", matmul.streaming_time,
             weight_bytes=weights, other_bytes=others, rows=shape.rows, n=shape.n,
-            memory_rate=machine.memory.bandwidth * rule.memory_efficiency, reread=rule.reread,
+            memory_rate=self.bandwidth * rule.memory_efficiency, reread=rule.reread,
             block_rows=rule.block_rows, narrow_columns=rule.narrow_columns,
             resident=rule.resident * machine.memory.l2 / shape.sets,
         )  # fmt: skip
         work = run(f"{shape.label}: time", matmul.knee_time, compute=compute, memory=memory, knee=rule.knee)
-        return work, memory >= compute
+        return work + rule.contraction * shape.k, memory >= compute
 
     def _weights_read(self, touched: Num, sets: Num, n: Num, k: Num, item_size: float) -> Num:
         """Weight matrices that come from memory: none if L2 is warm and holds them."""
@@ -294,17 +380,81 @@ class Costs:
         )
         return Cost(work, self.machine.launch.vector, work)
 
-    def attention(self, label: str, flops: Num, dtype: str) -> Cost:
-        """Price a fused attention kernel by its FLOPs."""
-        share = self.machine.cube.attention_utilisation
-        self.ledger.use("cube.attention_utilisation", share)
-        work = self.ledger.run(
-            f"{label}: time", matmul.roofline_time,
-            flops=flops, moved=0.0, peak=self.peak(dtype), utilisation=share, memory_rate=self.memory_rate,
+    def attention(self, label: str, flops: Num, dtype: str, context: Num = math.inf) -> Cost:
+        """Price a fused attention kernel over whole sequences.
+
+        Parameters
+        ----------
+        label : str
+            What it is for.
+        flops : number or array
+            Scores and weighted values of the pairs that are computed, or a multiple of them. [FLOP]
+        dtype : str
+            Element type.
+        context : number or array
+            Keys a query sees on average; infinite for mixers that have none.
+        """
+        rule = self.machine.kernels.attention
+        self.ledger.use("kernels.attention", rule)
+        padded = self.ledger.run(
+            f"{label}: with overhead", attention.attention_work,
+            flops=flops, context=context, extra_keys=rule.extra_keys,
         )  # fmt: skip
-        return Cost(
-            work, self.rule.launch if not isinstance(self.rule, LinearRule) else self.rule.launch[dtype]
-        )
+        return Cost(self._on_cube(f"{label}: time", padded, dtype, rule.utilisation), rule.launch)
+
+    def decode_attention(
+        self,
+        label: str,
+        sequences: Num,
+        context: Num,
+        heads: Num,
+        kv_heads: Num,
+        key_dim: Num,
+        value_dim: Num,
+        dtype: str,
+    ) -> Cost:
+        """Price attention of one new token per sequence over its cache.
+
+        Parameters
+        ----------
+        label : str
+            What it is for.
+        sequences, context : number or array
+            Sequences of the batch, keys in the cache of each.
+        heads, kv_heads, key_dim, value_dim : number or array
+            Query heads, key heads (latent attention has one), and the two widths of a head.
+        dtype : str
+            Element type of the cache and of the matmuls.
+
+        Notes
+        -----
+        With a warm L2 the cache was read just before, as in a kernel's benchmark; in a model the layers
+        between two reads of a cache leave nothing of it.
+        """
+        machine, run, rule = self.machine, self.ledger.run, self.machine.kernels.decode_attention
+        self.ledger.use("kernels.decode_attention", rule)
+        for name, part in (("cube.cores", machine.cube.cores), ("memory.l2", machine.memory.l2)):
+            self.ledger.use(name, part)
+        flops = run(
+            f"{label}: FLOPs", attention.attention_flops,
+            tokens=sequences, context=context, heads=heads, key_dim=key_dim, value_dim=value_dim,
+        )  # fmt: skip
+        moved = run(
+            f"{label}: cache", attention.cache_bytes, sequences=sequences, context=context,
+            kv_heads=kv_heads, key_dim=key_dim, value_dim=value_dim, item_size=DTYPES[dtype].size,
+        )  # fmt: skip
+        compute = self._on_cube(f"{label}: computing", flops, dtype, machine.kernels.attention.utilisation)
+        memory = run(
+            f"{label}: reading", attention.cache_time, moved=moved,
+            memory_rate=self.bandwidth * rule.memory_efficiency, l2_gain=rule.l2_gain,
+            resident=rule.resident * machine.memory.l2 if self.warm_l2 else 1.0,
+        )  # fmt: skip
+        work = run(
+            f"{label}: time", attention.decode_attention_time, compute=compute, memory=memory,
+            sequences=sequences, heads=heads, kv_heads=kv_heads, cores=machine.cube.cores,
+            key_head_time=rule.key_head_time, query_head_time=rule.query_head_time,
+        )  # fmt: skip
+        return Cost(work, rule.launch, np.where(memory >= compute, work, 0.0))
 
     # --- collectives ---------------------------------------------------------------------------------
 
@@ -327,8 +477,10 @@ class Costs:
         """The engines that carry a group of ranks."""
         return [self.engine_of(tier)[1] for _, tier in self.tiers_for(ranks)]
 
-    def collective(self, label: str, name: str, size: Num, ranks: float, kept: Num = 1.0) -> Cost:
-        """Price a collective of a whole array over a group of neighbouring ranks.
+    def collective(
+        self, label: str, name: str, size: Num, ranks: float, kept: Num = 1.0, stride: float = 1.0
+    ) -> Cost:
+        """Price a collective of a whole array over a group of ranks.
 
         Parameters
         ----------
@@ -340,13 +492,18 @@ class Costs:
             Participants; one costs 0.
         kept : number or array
             Share of an all-to-all's crossing traffic that de-duplication per server leaves.
+        stride : float
+            Distance between neighbours of the group: 1 for ranks side by side, tp for data parallelism.
         """
         if ranks <= 1:
             return Cost(0.0 * size, 0.0)
-        (inner_name, inner), *outer = self.tiers_for(ranks)
-        inside = min(ranks, float(inner.ranks))
-        if not outer:
+        (inner_name, inner), *outer = self.tiers_for(ranks * stride)
+        inside = min(ranks, max(float(inner.ranks) // stride, 1.0))
+        if inside == ranks:
             return self._on_tier(label, name, inner_name, inner, size, inside)
+        if inside == 1:
+            far_name, far = outer[-1]
+            return self._on_wires(label, name, far_name, far, size, ranks)
         servers = math.ceil(ranks / inside)
         share = inside / ranks if name == "all_to_all" else 1.0
         near = self._on_tier(f"{label} inside", name, inner_name, inner, size * share, inside)
@@ -360,6 +517,34 @@ class Costs:
             return Cost(near.work + across.work, near.launch + across.launch)
         return Cost(np.maximum(near.work, across.work), near.launch + across.launch)
 
+    def send(self, label: str, size: Num, distance: float) -> Cost:
+        """Price a message from one rank to another.
+
+        Parameters
+        ----------
+        label : str
+            What it is for.
+        size : number or array
+            Bytes. [B]
+        distance : float
+            Ranks between sender and receiver: beyond a server it goes over the outer links.
+        """
+        at, tier = self.tiers_for(distance + 1.0)[-1]
+        engine_name, engine = self.engine_of(tier)
+        path = f"tiers.{at}"
+        for part in ("links", "link_rate"):
+            self.ledger.use(f"{path}.{part}", getattr(tier, part))
+        self.ledger.use(f"{path}.engines.{engine_name}.host_launch", engine.host_launch)
+        # engines known by the curves of their collectives send at the rate of the link
+        latency, efficiency = (engine.wires.latency, engine.wires.efficiency) if engine.wires else (0.0, 1.0)
+        if engine.wires:
+            self.ledger.use(f"{path}.engines.{engine_name}.wires", engine.wires)
+        work = self.ledger.run(
+            f"{label}: time", collectives.send_time,
+            size=size, latency=latency, bandwidth=link_bandwidth(tier, 2.0) * efficiency,
+        )  # fmt: skip
+        return Cost(work, engine.host_launch)
+
     def _on_tier(self, label: str, name: str, at: str, tier: Tier, size: Num, ranks: float) -> Cost:
         engine_name, engine = self.engine_of(tier)
         if name not in engine.curves:
@@ -372,23 +557,24 @@ class Costs:
         slower = engine.fitted_at / (tier.links * tier.link_rate)
         at_path = f"{path}.curves.{name}"
         if not curve.device:
-            time = self._on_curve(label, f"{at_path}.ranks", curve, curve.ranks, size, ranks, slower)
+            time = self._on_curve(label, f"{at_path}.ranks", engine, curve, curve.ranks, size, ranks, slower)
             self.ledger.use(f"{path}.host_launch", engine.host_launch)
             launch = np.minimum(engine.host_launch, time)
             return Cost(time - launch, launch)
         # what the host adds was measured on the fitted links and does not change with them
-        time = self._on_curve(label, f"{at_path}.ranks", curve, curve.ranks, size, ranks, 1.0)
+        time = self._on_curve(label, f"{at_path}.ranks", engine, curve, curve.ranks, size, ranks, 1.0)
         on_device, at_device = f"{label} on the device", f"{at_path}.device"
-        device = self._on_curve(on_device, at_device, curve, curve.device, size, ranks, 1.0)
+        device = self._on_curve(on_device, at_device, engine, curve, curve.device, size, ranks, 1.0)
         scaled = device
         if slower != 1.0:
-            scaled = self._on_curve(on_device, at_device, curve, curve.device, size, ranks, slower)
+            scaled = self._on_curve(on_device, at_device, engine, curve, curve.device, size, ranks, slower)
         return Cost(scaled, np.maximum(time - device, 0.0))
 
     def _on_curve(
         self,
         label: str,
         path: str,
+        engine: Engine,
         curve: Curve,
         fits: Mapping[int, tuple[Band, ...]],
         size: Num,
@@ -396,11 +582,14 @@ class Costs:
         slower: float,
     ) -> Num:
         """A fitted curve, by its rank rule; ``slower`` is the fitted link bandwidth over the given one."""
-        if curve.rank_rule != "interpolate":
+        if curve.rank_rule in collectives.RANK_RULES:
             rule = collectives.RANK_RULES[curve.rank_rule]
             self.ledger.use(f"{path}.8", fits[8])
             time = self._banded(label, fits[8], size * rule.weight(ranks), slower)
             return time / rule.divisor(ranks)
+        # a server has its own algorithms: counts inside it are not compared with counts beyond it
+        inside = ranks <= self.machine.ranks_per_server
+        fits = {p: f for p, f in fits.items() if not inside or p <= self.machine.ranks_per_server} or fits
         low = max((p for p in fits if p <= ranks), default=min(fits))
         high = min((p for p in fits if p >= ranks), default=max(fits))
         if not min(fits) <= ranks <= max(fits):
@@ -408,21 +597,39 @@ class Costs:
             self.ledger.extrapolated[f"{path}: {ranks:g} ranks, {fitted}"] = None
         self.ledger.use(f"{path}.{low}", fits[low])
         self.ledger.use(f"{path}.{high}", fits[high])
+        by_share = inside and curve.rank_rule == "interpolate_share"
+        if ranks > high:
+            shrunk = high / ranks if by_share else 1.0
+            self.ledger.use(f"{path.split('.curves.')[0]}.latency_growth", engine.latency_growth)
+            return self._banded(
+                f"{label}: curve of {high} ranks", fits[high], size,
+                slower * collectives.more_traffic(ranks, high),
+                collectives.more_latency(ranks, high, engine.latency_growth), shrunk,
+            )  # fmt: skip
         if low == high:
             return self._banded(f"{label}: curve of {low} ranks", fits[low], size, slower)
+        at_low, at_high = (size * p / ranks if by_share else size for p in (low, high))
         between: Num = self.ledger.run(
             f"{label}: between {low} and {high} ranks", collectives.interpolated_over_ranks,
             ranks=ranks, low=low, high=high,
-            time_low=self._banded(f"{label}: curve of {low} ranks", fits[low], size, slower),
-            time_high=self._banded(f"{label}: curve of {high} ranks", fits[high], size, slower),
+            time_low=self._banded(f"{label}: curve of {low} ranks", fits[low], at_low, slower),
+            time_high=self._banded(f"{label}: curve of {high} ranks", fits[high], at_high, slower),
         )  # fmt: skip
         return between
 
-    def _banded(self, label: str, bands: tuple[Band, ...], size: Num, slower: float) -> Num:
-        """The band that the size falls into."""
-        key = (id(bands), slower)
+    def _banded(
+        self,
+        label: str,
+        bands: tuple[Band, ...],
+        size: Num,
+        slower: float,
+        later: float = 1.0,
+        shrunk: float = 1.0,
+    ) -> Num:
+        """The band that the size falls into; factors on slopes, on constants, on sizes beside the bands."""
+        key = (id(bands), slower, later, shrunk)
         if key not in self._columns:
-            self._columns[key] = _columns(bands, slower)
+            self._columns[key] = _columns(bands, slower, later, shrunk)
         up_to, constant, slope, quadratic, at_least = self._columns[key]
         band = np.searchsorted(up_to, size)
         time: Num = self.ledger.run(
@@ -454,11 +661,14 @@ class Costs:
         return Cost(work, engine.host_launch)
 
 
-def _columns(bands: tuple[Band, ...], slower: float) -> list[NDArray[np.float64]]:
-    """The bands of a curve as columns, slopes scaled to the links, and what the bands before reach."""
+def _columns(
+    bands: tuple[Band, ...], slower: float, later: float, shrunk: float
+) -> list[NDArray[np.float64]]:
+    """The bands of a curve as columns, scaled to links and ranks, and what the bands before reach."""
     names = ("up_to", "constant", "slope", "quadratic")
     columns = [np.array([float(getattr(band, name)) for band in bands]) for name in names]
-    columns[2], columns[3] = columns[2] * slower, columns[3] * slower
+    factors = (1.0 / shrunk, later, slower, slower)
+    columns = [column * factor for column, factor in zip(columns, factors, strict=True)]
     up_to, constant, slope, quadratic = (column[:-1] for column in columns)
     ends = constant + slope * up_to + quadratic * up_to**2
     return [*columns, np.maximum.accumulate(np.concatenate([[0.0], ends]))]

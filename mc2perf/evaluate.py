@@ -30,9 +30,9 @@ from mc2perf.rows import (
     best_tiles,
     fused_groups,
     in_micro_batches,
-    serial_outcome,
 )
 from mc2perf.scenario import POLICIES, SCHEDULES, Scenario
+from mc2perf.step import base_line, laid
 from mc2perf.study import Study, main_layer, segments_of, study_of
 from mc2perf.workload.parts import ExpertPath, Pair, Part
 
@@ -65,10 +65,10 @@ def estimate(
     """
     study = study_of(scenario, machine, model)
     refuse(study.reasons)
-    serial = serial_outcome(study)
+    serial = base_line(study)
     base = Results(study, serial, None)
     names = SCHEDULES if scenario.schedule == "all" else dict.fromkeys(("serial", scenario.schedule))
-    outcomes = [OUTCOMES[name](study, serial) for name in names]
+    outcomes = [laid(study, name, serial) for name in names]
     answer = _answer(scenario, study, tuple(_row(study, outcome, base) for outcome in outcomes), outcomes)
     if scenario.policy == "all":
         answer = replace(answer, policies=_policies(study, serial, base))
@@ -114,14 +114,25 @@ def _row(study: Study, outcome: Outcome, base: Results) -> Row:
     at: dict[str, Any] = {name: at_count(values, best).item() for name, values in numbers.items()}
     pieces = int(at["pieces"])
     at |= {"bound": BOUNDS[int(at["bound"])], "pieces": pieces}
+    at["mfu"] = 0.0 if study.model is None else at["mfu"]
     row = Row(schedule=outcome.schedule, reason=outcome.note, tiles=outcome.tiles, **at)
     cut = float(pieces) if outcome.tried else 1.0
     forward, backward = segments_of(study, cut)
-    row = replace(row, segments=forward, backward_segments=backward)
+    row = replace(row, segments=forward, backward_segments=backward, traffic=_traffic(outcome, best))
     if outcome.tried is None:
         return row
     times = np.where(refused, np.inf, numbers["total_time"]).ravel()
     return _with_default(study, _over_counts(row, np.ravel(outcome.pieces), times))
+
+
+def _traffic(outcome: Outcome, best: NDArray[np.intp]) -> dict[str, tuple[float, float]]:
+    """Communication of a whole step by parallel group, and what of it is exposed."""
+    if outcome.step is None:
+        return {}
+    return {
+        group: (at_count(t.comm, best).item(), at_count(t.exposed, best).item())
+        for group, t in outcome.step.traffic.items()
+    }
 
 
 def _over_counts(row: Row, counts: NDArray[np.floating[Any]], times: NDArray[np.floating[Any]]) -> Row:
@@ -140,7 +151,7 @@ def _with_default(study: Study, row: Row) -> Row:
     experts = float(paths[0].experts_per_rank * paths[0].ranks)
     if experts > study.tokens:
         return row
-    default = Outcome(schedule="micro_batch", timing=in_micro_batches(study, experts))
+    default = Outcome(schedule="micro_batch", layers=in_micro_batches(study, experts))
     time = Results(study, default, None)["total_time"].item()
     return replace(row, default_pieces=int(experts), default_time=time)
 

@@ -131,7 +131,8 @@ class CurveRule:
 class KneeRule:
     """Two roofs with a rounded corner; weights re-read, narrow or small ones stream at other rates.
 
-    ``resident`` is the share of L2 well below which weights arrive faster than from memory.
+    ``resident`` is the share of L2 well below which weights arrive faster than from memory;
+    ``contraction`` is what one core needs per element of the contraction, however few results there are.
     """
 
     form: Literal["knee"]
@@ -142,6 +143,7 @@ class KneeRule:
     block_rows: Number
     narrow_columns: Number
     resident: Ratio
+    contraction: Seconds
     launch: Seconds
 
 
@@ -155,9 +157,79 @@ class Cube:
     cores: Count
     peak: dict[str, FlopsPerSecond]
     base_block: Block
-    attention_utilisation: Ratio
     rule: str
     rules: dict[str, MatmulRule]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionRule:
+    """Attention over a whole sequence: a share of the cube peak, and what a query costs beside its keys.
+
+    A query costs as much as if it saw ``extra_keys`` more: softmax, masks and tiles that are not full.
+    """
+
+    utilisation: Ratio
+    extra_keys: Number
+    launch: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeAttentionRule:
+    """Attention of one new token per sequence: its cache passes memory, or L2 where that holds it.
+
+    ``l2_gain`` is the rate of L2 over that of memory, ``resident`` the share of L2 that a cache may fill.
+    A core spends at least ``key_head_time`` on a key head of a sequence, and ``query_head_time`` on a
+    query head beside it.
+    """
+
+    memory_efficiency: Ratio
+    l2_gain: Factor
+    resident: Ratio
+    key_head_time: Seconds
+    query_head_time: Seconds
+    launch: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantisedMatmulRule:
+    """An int8 matmul with bf16 rows in and out: quantise the rows, multiply, scale the results.
+
+    The passes reach shares of the memory bandwidth; ``ramp`` is what they add to the launch once there are
+    many more rows than ``ramp_rows``.
+    """
+
+    utilisation: Ratio
+    memory_efficiency: Ratio
+    knee: Factor
+    quantise_efficiency: Ratio
+    dequantise_efficiency: Ratio
+    ramp: Seconds
+    ramp_rows: Number
+    launch: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupedMatmulRule:
+    """A matmul per expert in one kernel: two roofs with a rounded corner."""
+
+    utilisation: Ratio
+    memory_efficiency: Ratio
+    knee: Factor
+    launch: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernels:
+    """Kernels beside the dense matmul; without a rule of their own, experts are priced like dense matmuls.
+
+    ``grouped`` moves rows in the type of the matmul, ``grouped_w8a8`` quantises them on the way.
+    """
+
+    attention: AttentionRule
+    decode_attention: DecodeAttentionRule
+    w8a8: QuantisedMatmulRule
+    grouped: GroupedMatmulRule | None = None
+    grouped_w8a8: GroupedMatmulRule | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +252,9 @@ class Band:
     up_to: Bytes = math.inf
 
 
-RankRule = Literal["interpolate", "mesh_half", "mesh_peers", "ring", "ring_half"]
+RankRule = Literal["interpolate", "interpolate_share", "mesh_half", "mesh_peers", "ring", "ring_half"]
+"""``interpolate`` compares rank counts at the same array, ``interpolate_share`` at the same share of a rank
+as long as they fit into a server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +290,7 @@ class Engine:
     once, however many of its experts live there. ``put`` and ``shmem`` bound the bytes of one put and the
     symmetric heap that holds the pieces in flight, ``flags`` the pieces of one rank's rows. ``fitted_at``
     is the bandwidth of a rank's links where the curves were fitted: on other links their slopes scale
-    with it.
+    with it. Beyond the fitted rank counts constants grow with the power ``latency_growth`` of the ranks.
     """
 
     note: str
@@ -231,6 +305,7 @@ class Engine:
     flags: Count = math.inf
     wires: Wires | None = None
     fitted_at: BytesPerSecond = math.inf
+    latency_growth: Ratio = 0.0
     curves: dict[str, Curve] = field(default_factory=dict)
 
 
@@ -284,6 +359,7 @@ class Machine:
     ranks_per_server: Count
     tiers_run: Literal["in_turn", "together"]
     cube: Cube
+    kernels: Kernels
     memory: Memory
     tiers: dict[str, Tier]
     launch: Launch

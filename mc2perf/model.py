@@ -127,6 +127,24 @@ class Model:
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tied_embeddings else 2)
         return embeddings + sum(group.count * self._layer_parameters(group) for group in self.layers)
 
+    def routed_parameters(self, group: LayerGroup) -> int:
+        """Weights of the routed experts of one layer."""
+        e = self.experts if group.ffn == "moe" else None
+        return e.count * self.matrices * e.payload_width * e.width if e else 0
+
+    def other_parameters(self, group: LayerGroup) -> int:
+        """Weights of one layer outside its routed experts."""
+        return self._layer_parameters(group) - self.routed_parameters(group)
+
+    @property
+    def active_parameters(self) -> float:
+        """Weights a token is multiplied with: top-k experts, the head, no look-up of embeddings."""
+        share = self.experts.top_k / self.experts.count if self.experts else 0.0
+        layers = sum(
+            g.count * (self.other_parameters(g) + share * self.routed_parameters(g)) for g in self.layers
+        )
+        return layers + float(self.vocab_size * self.hidden_size)
+
     def _layer_parameters(self, group: LayerGroup) -> int:
         mixer = self.mixers[group.mixer].parameter_count(self.hidden_size) if group.mixer else 0
         if group.ffn == "moe" and self.experts:

@@ -245,6 +245,18 @@ def weight_bytes(scenario: Scenario, costs: Costs, model: Model) -> float:
     return (routed / cut + rest / scenario.tp) * DTYPES[scenario.dtype].size
 
 
+def _step_assumptions(scenario: Scenario) -> Iterator[str]:
+    """What a training time holds beside its layers."""
+    if scenario.global_batch_size is None:
+        yield "no pipeline parallelism, no recompute, no gradient exchange, no optimizer step"
+        return
+    shards = "sharded over" if scenario.distributed_optimizer else "whole on"
+    beside = "beside the last backward pass" if scenario.grad_overlap else "after the backward pass"
+    yield f"Adam in float32, {shards} the data-parallel ranks; gradients travel in float32 {beside}"
+    yield "ranks lie tp innermost, then cp, dp (ep inside it), pp outermost; sends between stages are not hidden"
+    yield "stages run one forward, one backward; the slowest one sets the pace, and its pipeline fills and drains"
+
+
 def assumptions_of(scenario: Scenario, model: Model | None, costs: Costs) -> tuple[str, ...]:
     """Everything taken for granted, in words."""
     load = scenario.imbalance
@@ -258,10 +270,11 @@ def assumptions_of(scenario: Scenario, model: Model | None, costs: Costs) -> tup
         f"weights are {weights}",
     ]
     if model is not None:
-        said += [
-            "no pipeline parallelism, no recompute, no gradient exchange, no optimizer step",
-            "tensor parallelism with sequence parallelism; routed experts are cut by ep, or by tp if ep is 1",
-        ]
+        said += list(_step_assumptions(scenario))
+        between = "with" if scenario.sp else "without"
+        said.append(
+            f"tensor parallelism {between} sequence parallelism; routed experts are cut by ep, or by tp if ep is 1"
+        )
         if model.experts and model.experts.shared_width:
             said.append(
                 "shared experts run on a rank's own tokens, beside the first dispatch where overlapped"

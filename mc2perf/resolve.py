@@ -207,20 +207,29 @@ def model_layout(
         What leaves no row, one line per problem.
     """
     problems: list[str | Reason] = [*misplaced(scenario), *machine_problems(scenario, machine)]
-    npus = npus_of(scenario, machine, max(scenario.tp, scenario.ep or 1.0))
+    replica = scenario.tp * scenario.cp * scenario.pp
+    npus = npus_of(scenario, machine, max(replica * (scenario.dp or 1.0), scenario.ep or 1.0))
+    if scenario.dp:
+        npus = replica * scenario.dp
     count = float(model.experts.count) if model.experts else 1.0
-    ep = scenario.ep or (1.0 if scenario.tp > 1 else default_ep(count, npus))
+    stage = npus // scenario.pp
+    ep = scenario.ep or (1.0 if scenario.tp > 1 else default_ep(count, stage))
     problems += _parallel_problems(scenario, machine, model, npus, ep)
     samples, seq_len = _batch(scenario)
     problems += _batch_problems(scenario, samples, seq_len)
+    problems += step_problems(scenario, model, npus / replica)
     reasons = refuse(problems)
-    tokens = samples * seq_len / scenario.tp
+    tokens = samples * seq_len / (scenario.tp * scenario.cp)
     inside = min(ep, float(next(iter(machine.tiers.values())).ranks))
     layout = Layout(
         tokens=tokens,
         seq_len=seq_len,
         logit_rows=samples if scenario.phase == "prefill" else None,
         tp=scenario.tp,
+        sp=scenario.sp,
+        cp=scenario.cp,
+        pp=scenario.pp,
+        dp=npus / replica,
         ep=ep,
         servers=math.ceil(ep / inside),
         dtype=scenario.dtype,
@@ -237,11 +246,17 @@ def _parallel_problems(
 ) -> Iterator[str]:
     """Degrees that do not fit the machine or the model."""
     count = float(model.experts.count) if model.experts else 1.0
-    for name, degree in (("tp", scenario.tp), ("ep", ep)):
+    replica = scenario.tp * scenario.cp * scenario.pp
+    degrees = (("tp", scenario.tp), ("ep", ep), ("cp", scenario.cp), ("pp", scenario.pp))
+    for name, degree in degrees:
         if degree > npus:
             yield f"{name}: {degree:g} is more than {npus:g} NPUs; give more --nodes or a smaller {name}"
         elif npus % degree:
             yield f"{name}: {npus:g} NPUs do not divide by {degree:g}; write a divisor"
+    if npus % replica:
+        yield f"dp: {npus:g} NPUs do not divide by tp x cp x pp = {replica:g}; change one of them or nodes"
+    elif (npus / scenario.pp) % ep:
+        yield f"ep: {npus / scenario.pp:g} NPUs of a pipeline stage do not divide by {ep:g}; write a divisor"
     if npus > reach(machine):
         yield f"nodes: links of {machine.name} join {reach(machine):g} ranks, not {npus:g}"
     if not model.experts and scenario.ep and scenario.ep > 1:
@@ -253,21 +268,58 @@ def _parallel_problems(
         yield f"tp: {min(heads)} heads do not divide by {scenario.tp:g}; write a divisor"
 
 
+def step_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str]:
+    """What contradicts itself in a whole training step; and what only a step takes."""
+    if scenario.global_batch_size is None:
+        for name, idle in (("pp", 1.0), ("vpp", 1.0), ("recompute", "none"), ("grad_overlap", False)):
+            if getattr(scenario, name) != idle:
+                yield f"{name}: is part of a whole step; write --global-batch-size as well"
+        return
+    if scenario.phase != "train":
+        yield "global_batch_size: is of a training step; leave it out"
+    chunks = scenario.pp * scenario.vpp
+    if model.num_layers % chunks:
+        yield f"pp: {model.num_layers} layers do not divide by pp x vpp = {chunks:g}; write divisors"
+    if scenario.vpp > 1 and scenario.pp == 1:
+        yield "vpp: interleaves pipeline stages and pp is 1; leave it out"
+    size = np.asarray(samples_of(scenario))
+    if np.any(fractional(scenario.global_batch_size / (size * dp))):
+        most = f"{said(size * dp)} samples of dp x batch_size"
+        yield f"global_batch_size: {scenario.global_batch_size:g} does not divide by {most}"
+    method, _, layers = scenario.recompute.partition(":")
+    if method == "block" and layers.isdigit():
+        return
+    if scenario.recompute not in RECOMPUTE:
+        known = did_you_mean(scenario.recompute, (*RECOMPUTE, "block:1"))
+        yield f"recompute: '{scenario.recompute}' is not known{known}"
+
+
+RECOMPUTE = ("none", "selective", "full")
+"""What the backward pass computes again; or ``block:N``, so many layers of every stage."""
+
+
+def samples_of(scenario: Scenario) -> Num:
+    """Samples of one micro-batch of a replica: ``micro_batch_size`` says so in a whole step."""
+    if scenario.global_batch_size is not None and scenario.micro_batch_size is not None:
+        return scenario.micro_batch_size
+    return np.ones((1, 1)) if scenario.batch_size is None else scenario.batch_size
+
+
 def _batch(scenario: Scenario) -> tuple[Num, Num]:
     """Samples of a replica and their length, from batch_size and seq_len or from tokens."""
-    one, default = np.ones((1, 1)), np.full((1, 1), DEFAULT_SEQ_LEN)
-    given = scenario.seq_len
+    default, given = np.full((1, 1), DEFAULT_SEQ_LEN), scenario.seq_len
     if scenario.tokens is None:
-        samples = one if scenario.batch_size is None else scenario.batch_size
-        return samples, default if given is None else given
-    rows = scenario.tokens * scenario.tp
+        return samples_of(scenario), default if given is None else given
+    rows = scenario.tokens * scenario.tp * scenario.cp
     seq_len = np.minimum(default, rows) if given is None else given
     return rows / seq_len, seq_len
 
 
 def _batch_problems(scenario: Scenario, samples: Num, seq_len: Num) -> Iterator[str | Reason]:
     """Numbers of a batch that contradict each other."""
-    tokens, size, count = samples * seq_len / scenario.tp, scenario.micro_batch_size, scenario.micro_batches
+    tokens = samples * seq_len / (scenario.tp * scenario.cp)
+    size = scenario.micro_batch_size if scenario.global_batch_size is None else None
+    count = scenario.micro_batches
     if scenario.tokens is not None and scenario.batch_size is not None:
         yield "tokens: says the same as batch_size x seq_len / tp; give one of both"
     if size is not None:
@@ -278,8 +330,9 @@ def _batch_problems(scenario: Scenario, samples: Num, seq_len: Num) -> Iterator[
             fractional(samples / size),
         )
     yield Reason(
-        f"tp: {said(samples * seq_len)} tokens do not divide by {scenario.tp:g}; change seq_len",
-        fractional(samples * seq_len / scenario.tp),
+        f"tp: {said(samples * seq_len)} tokens do not divide by {scenario.tp * scenario.cp:g};"
+        " change seq_len",
+        fractional(tokens),
     )
     if count is not None:
         yield Reason(
@@ -289,6 +342,6 @@ def _batch_problems(scenario: Scenario, samples: Num, seq_len: Num) -> Iterator[
 
 def micro_batches_of(scenario: Scenario, samples: Num) -> Num | None:
     """The number of micro-batches asked for, or None for the best."""
-    if scenario.micro_batch_size is not None:
+    if scenario.micro_batch_size is not None and scenario.global_batch_size is None:
         return samples / scenario.micro_batch_size
     return scenario.micro_batches

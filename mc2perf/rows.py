@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf import cutting, legality, schedules
 from mc2perf.equations import overlap
+from mc2perf.equations.training import flops_utilisation
 from mc2perf.legality import Verdict
 from mc2perf.operators import OPERATORS
 from mc2perf.problems import InputError
 from mc2perf.resolve import Reason, said
 from mc2perf.scenario import COC_PARTS
 from mc2perf.schedules import Timing
-from mc2perf.study import Counts, Study, refused_at, tile_counts
+from mc2perf.study import GROUPS, Counts, LaidLayer, Study, refused_at, tile_counts
 from mc2perf.units import Num
 from mc2perf.workload.parts import ExpertPath, Pair, Part
 
@@ -43,6 +44,21 @@ ONE = np.ones((1, 1))
 Numbers = NDArray[np.floating[Any]]
 
 
+class Traffic(NamedTuple):
+    """Communication in one kind of parallel group, and what of it nothing covers. [s]"""
+
+    comm: Num
+    exposed: Num
+
+
+@dataclass(frozen=True)
+class WholeStep:
+    """A training step: its slowest stage per NPU with the pipeline's idle time, traffic by group."""
+
+    timing: Timing
+    traffic: dict[str, Traffic]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """One schedule: counts, what one piece holds, what it takes, which rows and counts are refused.
@@ -53,7 +69,7 @@ class Outcome:
     """
 
     schedule: str
-    timing: Timing
+    layers: tuple[LaidLayer, ...]
     pieces: Num = field(default_factory=lambda: ONE)
     piece_rows: Num = field(default_factory=lambda: ONE)
     refused: tuple[Reason, ...] = ()
@@ -61,6 +77,14 @@ class Outcome:
     tried: Counts | None = None
     tiles: tuple[float, ...] = ()
     why: str = ""
+    step: WholeStep | None = None
+
+    @cached_property
+    def timing(self) -> Timing:
+        """What all layers take together, or the whole training step."""
+        if self.step is not None:
+            return self.step.timing
+        return sum((layer.timing for layer in self.layers), schedules.NOTHING)
 
     @property
     def refused_at(self) -> NDArray[np.bool_]:
@@ -84,7 +108,8 @@ class Results(Mapping[str, Numbers]):
     def __init__(self, study: Study, outcome: Outcome, base: Results | None) -> None:
         t = self.timing = outcome.timing
         self.study, self.outcome, self.base = study, outcome, base
-        self.free = overlap.host_bound_time(t.total, t.launches, study.host_per_launch) - t.total
+        waits = overlap.host_bound_time(t.total, t.launches, study.host_per_launch) - t.total
+        self.free = waits + t.idle
         self.total = np.asarray(overlap.total_time(t.busy, t.exposed, self.free))
         self.serial = self.total if base is None else base.total
 
@@ -112,6 +137,16 @@ class Results(Mapping[str, Numbers]):
             bound = np.where(sending, np.where(self.study.latency > 0.5 * t.comm, 3.0, 2.0), bound)
         host = t.launches * self.study.host_per_launch
         return np.where((host >= t.total) & (self.total > 0.0), 4.0, bound)
+
+    @cached_property
+    def mfu(self) -> Num:
+        """Model FLOPs over what the NPUs could do at their cube's peak; not-a-number for operators."""
+        study = self.study
+        if study.model is None:
+            return np.nan
+        peak = study.costs.machine.cube.peak[study.scenario.dtype]
+        flops = study.model_flops * study.counted_tokens
+        return flops_utilisation(flops, self.total, peak, 1.0)
 
     def __getitem__(self, name: str) -> Numbers:
         return np.asarray(DEFINITIONS[name](self))
@@ -141,7 +176,9 @@ DEFINITIONS: dict[str, Callable[[Results], Num]] = {
     "overlap_efficiency": lambda r: ratio(r.serial - r.total, np.minimum(r.timing.comm, r.compute)),
     "speedup": lambda r: ratio(r.serial, r.total),
     "ceiling": lambda r: r.ceiling,
-    "tokens_per_second": lambda r: ratio(r.study.tokens, r.total),
+    "tokens_per_second": lambda r: ratio(r.study.counted_tokens, r.total),
+    "mfu": lambda r: r.mfu,
+    "bubble_share": lambda r: ratio(r.timing.idle, r.total),
     "bound": lambda r: r.bound,
 }
 """The words of results: what each of them is, row by row."""
@@ -155,7 +192,7 @@ def ratio(above: Num, below: Num) -> Numbers:
 
 
 def _refused(schedule: str, reason: str) -> Outcome:
-    return Outcome(schedule=schedule, timing=schedules.NOTHING, refused=(Reason(reason),))
+    return Outcome(schedule=schedule, layers=(), refused=(Reason(reason),))
 
 
 def _equal_to_serial(serial: Outcome, schedule: str, reason: str) -> Outcome:
@@ -164,8 +201,8 @@ def _equal_to_serial(serial: Outcome, schedule: str, reason: str) -> Outcome:
 
 def serial_outcome(study: Study) -> Outcome:
     """Everything one after the other: the base line."""
-    timing = study.total(schedules.pair_serial)
-    return Outcome(schedule="serial", timing=timing, piece_rows=study.rows, refused=study.reasons)
+    layers = study.laid(schedules.pair_serial)
+    return Outcome(schedule="serial", layers=layers, piece_rows=study.rows, refused=study.reasons)
 
 
 def _micro_batch(study: Study, serial: Outcome) -> Outcome:
@@ -175,7 +212,7 @@ def _micro_batch(study: Study, serial: Outcome) -> Outcome:
     counts = micro_batch_counts(study)
     return Outcome(
         schedule="micro_batch",
-        timing=in_micro_batches(study, counts.pieces),
+        layers=in_micro_batches(study, counts.pieces),
         pieces=counts.pieces,
         piece_rows=study.rows / counts.pieces,
         refused=(*study.reasons, *counts.refused),
@@ -197,18 +234,15 @@ def _whole_tokens(study: Study, counts: Numbers) -> tuple[Reason, ...]:
     return (Reason("more micro-batches than tokens", counts > study.tokens),)
 
 
-def in_micro_batches(study: Study, counts: Num) -> Timing:
+def in_micro_batches(study: Study, counts: Num) -> tuple[LaidLayer, ...]:
     """All layers with their expert paths cut into micro-batches, everything else serial."""
 
-    def rest(part: Part) -> Timing:
-        return schedules.NOTHING if isinstance(part, ExpertPath) else schedules.pair_serial(part)
-
-    def cut(part: Part) -> Timing:
+    def price(part: Part) -> Timing:
         if isinstance(part, ExpertPath):
             return schedules.experts_micro_batch(part, counts, study.conditions(part))
-        return schedules.NOTHING
+        return schedules.pair_serial(part)
 
-    return study.total(cut) + study.total(rest)
+    return study.laid(price)
 
 
 def _equal_or_refused(study: Study, serial: Outcome, schedule: str, reason: str) -> Outcome:
@@ -230,17 +264,19 @@ def _dual_batch(study: Study, serial: Outcome) -> Outcome:
         reasons = (*reasons, Reason(alone, np.less(study.samples, 2.0)))
     worst = max(parts, key=lambda part: part.ranks)
     on, share = study.conditions(worst), 1.0 if training else 2.0
-    timing = schedules.NOTHING
-    for layer in study.layers:
-        for parts_in_turn in (layer.forward, layer.backward):
-            if layer is study.layers[-1] and study.model is not None:
-                turn = sum((schedules.pair_serial(p) for p in parts_in_turn), schedules.NOTHING)
-            else:
-                turn = schedules.dual_batch(parts_in_turn, share, on) if parts_in_turn else schedules.NOTHING
-            timing = timing + turn.times(layer.count)
+
+    def turn(parts: tuple[Part, ...], ends: bool) -> dict[str, Timing]:
+        if ends or not parts:
+            return {"": sum((schedules.pair_serial(part) for part in parts), schedules.NOTHING)}
+        return {GROUPS[type(worst)]: schedules.dual_batch(parts, share, on)}
+
+    layers = tuple(
+        LaidLayer(layer.count, turn(layer.forward, layer.ends), turn(layer.backward, layer.ends))
+        for layer in study.layers
+    )
     return Outcome(
         schedule="dual_batch",
-        timing=timing,
+        layers=layers,
         pieces=2.0 * ONE,
         piece_rows=study.rows / share,
         refused=reasons,
@@ -291,12 +327,17 @@ def _fused_operator(study: Study, pair: Pair) -> Outcome:
     counts = cutting.counts_to_price(study, pair, tried)
     return Outcome(
         schedule="mc2",
-        timing=schedules.pair_mc2(pair, counts.pieces, study.conditions(pair)),
+        layers=_one_part(schedules.pair_mc2(pair, counts.pieces, study.conditions(pair))),
         pieces=counts.pieces,
         piece_rows=pair.rows / counts.pieces,
         refused=(*study.reasons, *counts.refused),
         tried=tried,
     )
+
+
+def _one_part(timing: Timing) -> tuple[LaidLayer, ...]:
+    """An operator: one layer of one part."""
+    return (LaidLayer(1.0, {"tp": timing}, {}),)
 
 
 def _fused_in_tiles(study: Study, pair: Pair) -> Outcome:
@@ -309,7 +350,7 @@ def _fused_in_tiles(study: Study, pair: Pair) -> Outcome:
     timing, _ = cutting.priced(study, pair, cut.tiles)
     return Outcome(
         schedule="mc2",
-        timing=timing,
+        layers=_one_part(timing),
         pieces=len(cut.tiles) * ONE,
         piece_rows=max(cut.tiles) * ONE,
         refused=(*study.reasons, *((refused,) if refused else ())),
@@ -331,11 +372,11 @@ def _fused_model(study: Study, paths: list[ExpertPath]) -> Outcome:
             return timing
         return schedules.pair_serial(part)
 
-    timing = study.total(price)
+    layers = study.laid(price)
     pieces = float(paths[0].experts_per_rank) * ONE if paths else most
     return Outcome(
         schedule="mc2",
-        timing=timing,
+        layers=layers,
         pieces=pieces,
         piece_rows=study.rows / pieces,
         refused=study.reasons,
@@ -386,7 +427,7 @@ def _coc(study: Study, serial: Outcome) -> Outcome:
 
     return Outcome(
         schedule="coc",
-        timing=study.total(price),
+        layers=study.laid(price),
         pieces=counts.pieces,
         piece_rows=pairs[0].rows / counts.pieces,
         refused=(*study.reasons, *counts.refused),

@@ -108,6 +108,16 @@ class Scenario:
         "what",
         choices=tuple(DTYPES),
     )
+    global_batch_size: float | None = _ask(
+        None,
+        "samples of a whole training step, which is then what is estimated: pipeline, gradients, optimizer",
+        "what",
+        dim=COUNT,
+        only="model",
+    )
+    recompute: str = _ask(
+        "none", "none, selective (attention), full, or block:N layers of a stage", "what", only="model"
+    )
     capacity_factor: float | None = _ask(
         None, "pad and drop every expert to this multiple of its even share", "what", dim=CAPACITY
     )
@@ -122,6 +132,17 @@ class Scenario:
     tp: float = _ask(
         1.0, "tensor-parallel ranks, with sequence parallelism", "where", dim=COUNT, only="model"
     )
+    sp: bool = _ask(True, "sequence parallelism beside tp; without it all-reduces", "where", only="model")
+    pp: float = _ask(1.0, "pipeline stages", "where", dim=COUNT, only="model")
+    vpp: float = _ask(1.0, "model chunks of a pipeline stage, interleaved", "where", dim=COUNT, only="model")
+    cp: float = _ask(1.0, "context-parallel ranks, keys in a ring", "where", dim=COUNT, only="model")
+    dp: float | None = _ask(
+        None, "data-parallel ranks (default: NPUs / (tp cp pp))", "where", dim=COUNT, only="model"
+    )
+    distributed_optimizer: bool = _ask(
+        True, "shard optimizer and gradients over dp; without it all-reduce", "where", only="model"
+    )
+    grad_overlap: bool = _ask(False, "gradients travel beside the last backward pass", "where", only="model")
     ep: float | None = _ask(
         None,
         "expert-parallel ranks (default: most that divide experts and NPUs; 1 under tp)",

@@ -34,8 +34,9 @@ from mc2perf.workload.parts import (
 class Timing(NamedTuple):
     """What a schedule takes on the device. [s]
 
-    ``total = busy + exposed`` exactly; ``compute`` and ``comm`` are stand-alone sums; ``memory`` is the
-    part of the computation that memory bounds; ``launches`` counts kernels issued by the host.
+    ``total = busy + exposed + idle`` exactly, and only pipeline stages are idle; ``compute`` and ``comm``
+    are stand-alone sums; ``memory`` is the part of the computation that memory bounds; ``launches`` counts
+    kernels issued by the host.
     """
 
     total: Num
@@ -45,6 +46,7 @@ class Timing(NamedTuple):
     exposed: Num
     memory: Num
     launches: Num
+    idle: Num = 0.0
 
     def __add__(self, other: object) -> Timing:
         assert isinstance(other, Timing)

@@ -36,11 +36,39 @@ from mc2perf.schedules import Conditions, Timing
 from mc2perf.units import Num
 from mc2perf.workload.experts import expert_path
 from mc2perf.workload.fused import fused_pair, moe_layer_routing
-from mc2perf.workload.layer import LayerParts, layers_of
-from mc2perf.workload.parts import ExpertPath, Pair, Part, all_segments, time_of
+from mc2perf.workload.layer import LayerParts, Layout, layers_of, mean_context
+from mc2perf.workload.parts import ExpertPath, Pair, Part, Plain, all_segments, time_of
 
 MOST_TILES = 1024
 """More tiles than this are never tried on their own; any number may be asked for."""
+
+
+@dataclass(frozen=True)
+class LaidLayer:
+    """A group of equal layers under a schedule: how many, and what one takes by communication group."""
+
+    count: float
+    forward: dict[str, Timing]
+    backward: dict[str, Timing]
+
+    @property
+    def timing(self) -> Timing:
+        """All of them, forward and backward."""
+        passes = (*self.forward.values(), *self.backward.values())
+        return sum(passes, schedules.NOTHING).times(self.count)
+
+
+def _by_group(parts: tuple[Part, ...], handle: Callable[[Part], Timing]) -> dict[str, Timing]:
+    """What parts take together: tensor-parallel pairs, expert paths, and what communicates with nobody."""
+    groups: dict[str, Timing] = {}
+    for part in parts:
+        name = GROUPS[type(part)]
+        groups[name] = groups.get(name, schedules.NOTHING) + handle(part)
+    return groups
+
+
+GROUPS: dict[type, str] = {Plain: "", Pair: "tp", ExpertPath: "ep"}
+"""Kind of a part -> the parallel group it communicates in."""
 
 
 @dataclass
@@ -58,6 +86,7 @@ class Study:
     samples: Num = 0.0
     resolved: dict[str, object] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
+    layout: Layout | None = None
 
     def parts(self) -> list[tuple[float, Part]]:
         """Every part with how often it runs."""
@@ -77,12 +106,31 @@ class Study:
                 self.costs.ledger.use(f"{path}.{what}", getattr(engine, what))
         return Conditions.of(engines, self.scenario.buffers, self.costs.ledger.run)
 
-    def total(self, handle: Callable[[Part], Timing]) -> Timing:
-        """All layers, every part priced by ``handle``."""
-        timing = schedules.NOTHING
-        for count, part in self.parts():
-            timing = timing + handle(part).times(count)
-        return timing
+    def laid(self, handle: Callable[[Part], Timing]) -> tuple[LaidLayer, ...]:
+        """Every layer with its parts priced by ``handle``, apart by what they communicate for."""
+        return tuple(
+            LaidLayer(layer.count, _by_group(layer.forward, handle), _by_group(layer.backward, handle))
+            for layer in self.layers
+        )
+
+    @property
+    def counted_tokens(self) -> Num:
+        """Tokens per NPU of the time that is estimated: of a micro-batch, or of a whole step."""
+        if self.layout is None or self.scenario.global_batch_size is None:
+            return self.tokens
+        return self.scenario.global_batch_size * self.layout.seq_len / self.npus
+
+    @functools.cached_property
+    def model_flops(self) -> Num:
+        """FLOPs a token needs, nothing computed twice: forward, in training forward and backward."""
+        assert self.model is not None and self.layout is not None
+        flops: Num = 6.0 * self.model.active_parameters
+        for group in self.model.layers:
+            if group.mixer and (mixer := self.model.mixers[group.mixer]).kind != "linear":
+                context = mean_context(mixer, self.layout.seq_len)
+                width = mixer.heads * (mixer.head_dim + mixer.v_head_dim)
+                flops = flops + 6.0 * group.count * context * width
+        return flops if self.scenario.phase == "train" else flops / 3.0
 
     @functools.cached_property
     def latency(self) -> Num:
@@ -106,9 +154,10 @@ def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study
         return _operator_study(scenario, costs)
     assert model is not None
     layout, npus, reasons = model_layout(scenario, machine, model)
-    samples = layout.tokens * layout.tp / layout.seq_len
+    samples = layout.tokens * layout.tp * layout.cp / layout.seq_len
     resolved: dict[str, object] = {
         "npus": npus, "nodes": npus / machine.ranks_per_server, "ep": layout.ep, "tp": layout.tp,
+        **_step_layout(scenario, layout, samples),
         "batch_size": samples, "seq_len": layout.seq_len, "tokens_per_npu": layout.tokens,
         "dispatch_dtype": layout.dispatch_dtype, "combine_dtype": layout.combine_dtype,
     }  # fmt: skip
@@ -117,8 +166,16 @@ def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study
         layers = [replace(layer, backward=()) for layer in layers]
     return Study(
         scenario, costs, layers, layout.tokens, layout.tokens, npus, model,
-        micro_batches_of(scenario, samples), samples, resolved, reasons,
+        micro_batches_of(scenario, samples), samples, resolved, reasons, layout,
     )  # fmt: skip
+
+
+def _step_layout(scenario: Scenario, layout: Layout, samples: Num) -> dict[str, object]:
+    """What a whole step resolves to beside its layers."""
+    if scenario.global_batch_size is None:
+        return {}
+    n_mb = scenario.global_batch_size / (layout.dp * samples)
+    return {"pp": layout.pp, "dp": layout.dp, "cp": layout.cp, "micro_batches_of_a_step": n_mb}
 
 
 def _operator_study(scenario: Scenario, costs: Costs) -> Study:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mc2perf.columns import METRICS
 from mc2perf.conditions import Condition
 from mc2perf.machine import Machine, quantities
 from mc2perf.model import Model
@@ -16,18 +15,30 @@ from mc2perf.operators import OPERATORS
 from mc2perf.problems import InputError, did_you_mean
 from mc2perf.readers.axes import Value, read_axes
 from mc2perf.readers.conditions import read_condition
+from mc2perf.readers.contradictions import fixed_values, named, plain, still_varied, twice, unfit, unranked
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_varied
 from mc2perf.scenario import PIECES, POLICIES, SCHEDULES, Scenario, inputs, is_operator
 from mc2perf.studies.rows import Plan
-from mc2perf.studies.sweep import Key, Sweep, columns_for
+from mc2perf.studies.sweep import USUALLY_TRIED, Key, Sweep, columns_for
 from mc2perf.table import Column
 from mc2perf.units import COUNT, NUMBER, Dim, parse, show
+from mc2perf.what_if import what_if_of
 from mc2perf.writers.tables.about import About
+from mc2perf.writers.tables.what_if import Cell, WhatIf
+
+Varied = tuple[Scenario, dict[str, str], object, str]
+"""A question, overrides of its profile, the axes of its file, and what to put before their problems."""
 
 OPERATOR_SCHEDULES = ("serial", "mc2", "coc")
 """Schedules that are laid over single operators."""
+
+MOST_COMPARED = 4_000_000
+"""Most rows of which one is kept, with the counts of pieces tried in each: they lie in memory together."""
+
+MOST_LISTED = 100
+"""A workbook and a Parquet file name so many values of an axis; a cell takes 32 767 characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,20 +101,30 @@ def ask_sweep(
     """
     ranking = ranking or Ranking()
     problems: list[str] = []
-    scenario, from_file, block, at = read_varied(target, given)
-    axes = _kept(problems, read_axes, vary, block, at) or ()
-    values: dict[str, tuple[Value, ...]] = {axis.name: axis.values for axis in axes}
-    values = _with_policies(scenario, _with_schedules(scenario, values))
-    sweep = Sweep(
-        scenario=scenario,
-        axes=values,
-        machines=_machines(scenario, values, {**from_file, **overrides}, own, problems),
-        models=_models(scenario, values, problems),
-        best_over=_best_over(ranking.best_over, values, problems),
-        by=_metric(ranking.by, problems),
-        plan=_plan(ranking, problems),
-    )
-    columns = columns_for(sweep)
+    read: Varied | None = _kept(problems, read_varied, target, given)
+    scenario, from_file, block, at = read or (Scenario(target=target), {}, None, "")
+    fixed = fixed_values(given, overrides)
+    axes = _kept(problems, read_axes, vary, still_varied(block, fixed), at)
+    values: dict[str, tuple[Value, ...]] = {axis.name: axis.values for axis in axes or ()}
+    sweep = Sweep(scenario=scenario, axes=values, machines={}, models={}, plan=_plan(ranking, problems))
+    if read and axes is not None:  # what is missing would only seem wrong in the light of a mistake
+        problems += twice(target, scenario, named(vary), values, fixed, from_file, at)
+        problems += unfit(scenario, values)
+        values = _with_policies(scenario, _with_schedules(scenario, values))
+        sweep = replace(
+            sweep,
+            axes=values,
+            machines=_machines(scenario, values, {**from_file, **overrides}, own, problems),
+            models=_models(scenario, values, problems),
+            best_over=_best_over(ranking.best_over, values, problems),
+        )
+    problems += _too_many(sweep)
+    if ranking.by is not None:
+        problems += unranked(ranking.by, sweep.targets, vars(ranking))
+        sweep = replace(sweep, by=ranking.by)
+    elif ranking.top is not None:  # rows of the whole grid are compared
+        sweep = replace(sweep, by=replace(sweep, best_over=tuple(sweep.axes)).metric)
+    columns = _different(columns_for(sweep))
     wanted = _columns(ranking.columns, columns, problems)
     top = _number("top", ranking.top, COUNT, problems)
     where = [_kept(problems, read_condition, text, columns) for text in ranking.where]
@@ -111,6 +132,24 @@ def ask_sweep(
         raise InputError(problems)
     conditions: tuple[Condition, ...] = tuple(condition for condition in where if condition is not None)
     return Asked(sweep=replace(sweep, where=conditions), columns=wanted, top=int(top) if top else None)
+
+
+def _too_many(sweep: Sweep) -> list[str]:
+    """Whether memory would not hold the rows of which the best is kept."""
+    cut = sweep.pieces or any(getattr(sweep.scenario, name) is not None for name in PIECES)
+    compared = sweep.inner * sweep.across * (1 if cut else USUALLY_TRIED)
+    if compared <= MOST_COMPARED:
+        return []
+    each = " for each number of pieces" if cut and sweep.across > 1 else ""
+    most = MOST_COMPARED * sweep.inner // compared
+    return [
+        f"best_over: compares {sweep.inner} sizes at once{each}; vary sizes so that there are {most} at most"
+    ]
+
+
+def _different(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Columns of different names: a table has none twice."""
+    return tuple({column.name: column for column in reversed(columns)}.values())[::-1]
 
 
 def _kept(problems: list[str], read: Callable[..., Any], *given: object) -> Any:
@@ -150,12 +189,21 @@ def _machines(
     """Every machine that the axes name, by profile and what they override in it."""
     paths = {name: values for name, values in axes.items() if "." in name}
     machines: dict[Key, Machine] = {}
+    found: list[str] = []
     for hardware in axes.get("hardware", (scenario.hardware,)):
         for combination in itertools.product(*paths.values()):
             varied = {path: str(value) for path, value in zip(paths, combination, strict=True)}
-            load = _kept(problems, load_machine, str(hardware), own, {**overrides, **varied})
+            load = _kept(found, load_machine, str(hardware), own, {**overrides, **varied})
             machines[(str(hardware), tuple(varied.items()))] = load
+    problems += [_of_axis(problem, paths) for problem in found]
     return machines
+
+
+def _of_axis(problem: str, paths: Iterable[str]) -> str:
+    """A problem of an override, told of the axis that it comes from."""
+    for path in paths:
+        problem = problem.replace(f"--set {path}:", f"vary: '{path}'")
+    return problem
 
 
 def _models(
@@ -182,12 +230,6 @@ def _best_over(
     return tuple(chosen)
 
 
-def _metric(by: str | None, problems: list[str]) -> str:
-    if by and by not in METRICS:
-        problems.append(f"by: '{by}' is no number to rank by{did_you_mean(by, METRICS)}")
-    return by or ""
-
-
 def _plan(ranking: Ranking, problems: list[str]) -> Plan:
     given = {
         name: _number(name, getattr(ranking, name), NUMBER, problems)
@@ -212,6 +254,9 @@ def _columns(text: str | None, columns: Sequence[Column], problems: list[str]) -
         return tuple(columns)
     known = {column.name: column for column in columns}
     names = [name.strip() for name in text.split(",")]
+    if "" in names:
+        problems.append("columns: has an empty name; write for example m,tile_cnt,total_time")
+        names = [name for name in names if name]
     problems += [
         f"columns: '{name}' is no column{did_you_mean(name, known)}" for name in names if name not in known
     ]
@@ -221,7 +266,7 @@ def _columns(text: str | None, columns: Sequence[Column], problems: list[str]) -
 def about(asked: Asked) -> About:
     """What a workbook says beside the rows: the question, the machines, the columns."""
     sweep = asked.sweep
-    varied = {name: ", ".join(map(_plain, values)) for name, values in sweep.axes.items()}
+    varied = {name: _listed(values) for name, values in sweep.axes.items()}
     fixed = {
         spec.name: getattr(sweep.scenario, spec.name)
         for spec, _ in inputs()
@@ -234,8 +279,8 @@ def about(asked: Asked) -> About:
         "top": asked.top or "",
     }
     numbers = [
-        (name, path, show(quantity, quantity.symbol, 9), "", quantity.kind, quantity.ref)
-        for (name, _), machine in sweep.machines.items()
+        (_label(key), path, show(quantity, quantity.symbol, 9), "", quantity.kind, quantity.ref)
+        for key, machine in sweep.machines.items()
         for path, quantity in quantities(machine)
     ]
     return About(
@@ -243,8 +288,35 @@ def about(asked: Asked) -> About:
         inputs={"target": sweep.scenario.target, **fixed, **varied, **{k: v for k, v in ranked.items() if v}},
         profiles=numbers,
         dictionary=asked.columns,
+        what_if=_what_if(sweep),
     )
 
 
-def _plain(value: Value) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _what_if(sweep: Sweep) -> WhatIf:
+    """The first value of every axis as a calculation, under its fastest schedule and pieces."""
+    free = {"schedule": "all", "policy": "scan", **dict.fromkeys(PIECES)}
+    first = {name: free.get(name, values[0]) for name, values in sweep.axes.items()}
+    paths = tuple((name, str(value)) for name, value in first.items() if "." in name)
+    given: dict[str, Any] = {n: None if v == "auto" else v for n, v in first.items() if "." not in n}
+    scenario = replace(sweep.scenario, **given)
+    machine, model = sweep.machines[(scenario.hardware, paths)], sweep.models.get(scenario.target)
+    schedules = [str(name) for name in sweep.axes.get("schedule", SCHEDULES)]
+    try:
+        what_if = what_if_of(scenario, machine, model, sweep.plan, schedules)
+    except InputError as error:
+        return WhatIf(scenario.target, [Cell(name="note", label="; ".join(error.problems), unit="")])
+    return replace(what_if, title=f"{what_if.title} (fastest of these; the first value of every other axis)")
+
+
+def _label(key: Key) -> str:
+    """A machine with what an axis overrides in it."""
+    name, overridden = key
+    return ", ".join([name, *(f"{path}={value}" for path, value in overridden)])
+
+
+def _listed(values: Sequence[Value]) -> str:
+    """All values, or the first and last of many."""
+    if len(values) <= MOST_LISTED:
+        return ", ".join(map(plain, values))
+    first, second, *_, last = values
+    return f"{plain(first)}, {plain(second)}, ..., {plain(last)} ({len(values)} values)"

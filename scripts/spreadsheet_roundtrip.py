@@ -3,6 +3,7 @@
 Run with the Python of the development environment: ``python scripts/spreadsheet_roundtrip.py``. Tables go
 from CSV through XLSX to CSV, and from XLSX to CSV; the calculation of the what-if sheet is written with
 stale numbers and a bandwidth of its own, and LibreOffice must come to the numbers that Python comes to.
+The sheet of a real sweep with another bandwidth must come to what mc2perf says of that bandwidth.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from mc2perf.api import estimate
+from mc2perf.sweeping import about as about_sweep
+from mc2perf.sweeping import ask_sweep
 from mc2perf.table import Block, Column, Words
 from mc2perf.writers.tables import About, Cell, Style, WhatIf, open_table
 from mc2perf.writers.tables.csv_table import guarded
@@ -205,6 +209,41 @@ def changed() -> WhatIf:
     return WhatIf(FORMULAS.title, cells)
 
 
+SWEPT: dict[str, Any] = {"n": "4K", "k": "8K", "ranks": 8, "schedule": "mc2"}
+LINK, RATE = "tiers.node.link_rate", 20.0
+
+
+def check_sweep(soffice: str, folder: Path) -> Iterator[str]:
+    """The what-if sheet of a sweep, its bandwidth changed as a reader would, against the tool itself."""
+    asked = ask_sweep("all_gather_matmul", SWEPT, {}, ["m=4K,8K"])
+    said = about_sweep(asked)
+    assert said.what_if is not None
+    pieces = int(said.what_if.title.partition("pieces: ")[2].split()[0])
+    path = folder / "sweep.xlsx"
+    with open_table(str(path), asked.columns, said, Style(digits="full")) as table:
+        table.add(asked.sweep.evaluate(next(asked.sweep.tasks()), [c.name for c in asked.columns]))
+    workbook = importlib.import_module("openpyxl").load_workbook(path)
+    (cell,) = (
+        row[1] for row in workbook["what-if"].iter_rows() if row[0].value == "bandwidth of a link, node"
+    )
+    cell.value = RATE
+    workbook.save(folder / "changed.xlsx")
+    out = convert(soffice, folder / "changed.xlsx", WRITE_CSV, "from_sweep")
+    found = {row[0]: row[1] for row in read_csv(out / "changed-what-if.csv")}
+    answer = estimate("all_gather_matmul", set={LINK: f"{RATE}GB/s"}, m=4096, tile_cnt=pieces, **SWEPT).best
+    assert answer is not None
+    wanted = {
+        "time": answer.total_time,
+        "serial time": answer.serial_time,
+        "speed-up over serial": answer.speedup,
+        "uncovered communication of the time": answer.comm_ratio,
+    }
+    print(f"what-if of a sweep: {len(wanted)} numbers compared at {RATE:g} GB/s")
+    for name, number in wanted.items():
+        if not math.isclose(float(found[name]), number, rel_tol=1e-9):
+            yield f"what-if of a sweep: {name} is {found[name]}, mc2perf says {number!r}"
+
+
 def main() -> int:
     """Check both ways; 1 if a cell differs."""
     soffice = shutil.which("soffice")
@@ -212,7 +251,8 @@ def main() -> int:
         print("soffice is missing: install LibreOffice Calc, on Debian 'apt-get install libreoffice-calc'")
         return 1
     with TemporaryDirectory() as name:
-        found = [*check_csv(soffice, Path(name)), *check_xlsx(soffice, Path(name))]
+        checks = (check_csv, check_xlsx, check_sweep)
+        found = [line for check in checks for line in check(soffice, Path(name))]
     print("\n".join(found) or "every cell came back")
     return 1 if found else 0
 

@@ -151,7 +151,8 @@ def test_flags_and_fields_are_one_vocabulary() -> None:
         (option,) = given[spec.name].annotation.__metadata__
         flags = [name for given in (option.default, *option.param_decls) for name in str(given).split("/")]
         flag = f"--{spec.name.replace('_', '-')}"
-        assert flags == [*([how.short] if how.short else []), flag, *(["--no-rdma"] * (spec.name == "rdma"))]
+        off = [f"--no-{flag[2:]}"] if spec.default is True else []
+        assert flags == [*([how.short] if how.short else []), flag, *off]
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,8 @@ def test_one_micro_batch_is_serial() -> None:
         ("all_gather_matmul", "mc2", {**SHAPE, "m": 512}),
         ("all_gather_matmul", "coc", {**SHAPE, "m": 512}),
         ("mixtral-8x7b", "micro_batch", {}),
-        ("deepseek-v3", "micro_batch", {}),
+        # the vendor's curves: the measured all-to-all is slower per byte beyond 190 MB, so pieces pay
+        ("deepseek-v3", "micro_batch", {"engine": "vendor_model"}),
     ],
 )
 def test_one_buffer_is_serial(target: str, schedule: str, more: dict[str, Any]) -> None:

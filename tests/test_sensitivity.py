@@ -75,16 +75,29 @@ def factors(quantity: Quantity, path: str) -> tuple[float, ...]:
 def prices(machine: Machine, path: str) -> Iterator[object]:
     """Matmuls by the rule, collectives by the engine that the path names."""
     parts = path.split(".")
+    if parts[0] in ("cube", "memory", "kernels"):
+        yield from _kernels(machine)
     if parts[0] in ("cube", "memory"):
         rules = [parts[2]] if path.startswith("cube.rules.") else list(machine.cube.rules)
         yield from _matmuls(machine, rules)
-        yield Costs(machine, Ledger()).attention("x", 1e12, "bf16")
     if parts[0] == "tiers":
         here = machine_of(machine.name).tiers[parts[1]].engines
         for engine in [parts[3]] if "engines" in parts else here:
             yield from _collectives(machine, engine)
     if parts[0] in ("memory", "launch"):
         yield Costs(machine, Ledger()).vector("x", 1e9)
+
+
+def _kernels(machine: Machine) -> Iterator[object]:
+    """Kernels beside the dense matmul, by few and by many rows, caches in and out of L2."""
+    costs = Costs(machine, Ledger(), warm_l2=True)
+    yield costs.attention("x", 1e12, "bf16", 2048.0)
+    for sequences, context in ((1.0, 128.0), (4.0, 8192.0), (128.0, 16.0), (64.0, 16384.0)):
+        yield costs.decode_attention("x", sequences, context, 32.0, 8.0, 128.0, 128.0, "bf16")
+    for rows in (16.0, 16384.0):
+        yield costs.quantised_matmul("x", rows, 7168.0, 4096.0)
+        yield costs.quantised_matmul("x", rows, 7168.0, 4096.0, touched=8.0)
+        yield costs.matmul("x", rows, 7168.0, 4096.0, "bf16", 8.0, 8.0)
 
 
 def _matmuls(machine: Machine, rules: list[str]) -> Iterator[object]:

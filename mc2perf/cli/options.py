@@ -82,18 +82,19 @@ def with_inputs(command: Callable[..., None]) -> Callable[..., None]:
 
 def _option(name: str, how: Input, default: object) -> inspect.Parameter:
     flag = "--" + name.replace("_", "-")
-    spelled = f"{flag}/--no-{name}" if default is True else flag
+    switch = isinstance(default, bool)
+    spelled = f"{flag}/--no-{flag[2:]}" if default is True else flag
     shown = "auto" if how.auto else f"{default:g}" if isinstance(default, float) else default
     note = f" [{'|'.join(how.choices)}]" if how.choices else ""
-    given = f" [default: {shown}]" if shown is not None and default is not True else ""
-    kind = bool if default is True else str
+    given = f" [default: {shown}]" if shown is not None and not switch else ""
+    kind = bool if switch else str
     option = typer.Option(
         *((how.short,) if how.short else ()),
         spelled,
         help=how.help + note + given,
         rich_help_panel=GROUPS[how.group],
         show_default=False,
-        metavar=None if default is True else "NUMBER" if how.dim else "WORD",
+        metavar=None if switch else "NUMBER" if how.dim else "WORD",
     )
     return inspect.Parameter(
         name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Annotated[kind | None, option]

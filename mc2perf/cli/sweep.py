@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 EXAMPLE = "mc2perf sweep all_gather_matmul -n 4096 -k 8192 --vary m=1K..64K:x2 --vary tile_cnt=1..16"
 SWEPT = "What varies, what is kept"
 FORMATS = ("table", "csv", "jsonl", "md", "xlsx", "parquet")
+BINARY = ("xlsx", "parquet")
 
 MOST_SHOWN = 200
 """A table for people ends after so many rows."""
@@ -54,7 +58,7 @@ def sweep(
         str | None,
         _option("what is best [default: total_time, or tokens_per_second where the work varies]", "COLUMN"),
     ] = None,
-    top: Annotated[str | None, _option("keep the best rows only", "NUMBER")] = None,
+    top: Annotated[str | None, _option("keep so many rows, the best by --by", "NUMBER")] = None,
     where: Annotated[
         list[str] | None, _option("keep rows for which this holds, such as 'comm_ratio < 20%'", "CONDITION")
     ] = None,
@@ -74,10 +78,17 @@ def sweep(
     ] = None,
     digits: Annotated[str, typer.Option(metavar="WORD", help="9, or full: the very same number")] = "9",
     no_bom: Annotated[bool, typer.Option("--no-bom", help="CSV files without a byte-order mark")] = False,
-    jobs: Annotated[str, typer.Option(metavar="NUMBER", help="processes; the result stays the same")] = "1",
+    jobs: Annotated[
+        str, typer.Option(metavar="NUMBER", help="processes, one a core at most; the result stays the same")
+    ] = "1",
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Dask scheduler; its workers write parts into the folder of -o"),
+    ] = None,
     **given: Any,
 ) -> None:
     """Estimate a grid of configurations, and keep the best of each."""
+    target = target or _varied_target(vary or [])
     if target is None:
         typer.echo(f"sweep needs a target and what varies. An example:\n\n{EXAMPLE}", err=True)
         raise typer.Exit(2)
@@ -85,7 +96,11 @@ def sweep(
 
     problems: list[str] = []
     overrides = dict(assignments(set or [], problems))
-    form, processes = _form(output, format, digits, problems), _jobs(jobs, problems)
+    parts = cluster is not None and top is None
+    form = _form_of_parts(format, problems) if parts else _form(output, format, digits, problems)
+    processes = _jobs(jobs, problems) if cluster is None else cluster
+    if by is not None and not best_over and top is None:
+        problems.append(f"by: nothing is ranked by {by}; add --best-over or --top")
     ranking = Ranking(
         best_over=best_over or (), by=by, top=top, where=where or (), columns=columns,
         target_tokens_per_second=target_tokens_per_second, price_per_npu_hour=price_per_npu_hour,
@@ -98,12 +113,26 @@ def sweep(
     if problems:
         raise InputError(problems)
     _echo(asked)
-    if form == "table":
-        found = _print_table(asked, processes, columns is not None)
-    else:
-        found = _write(asked, processes, output or "-", form, digits, bom=not no_bom)
+    _collect_garbage()
+    try:
+        if parts:
+            found = _write_parts(asked, str(cluster), output or "-")
+        elif form == "table":
+            found = _print_table(asked, processes, columns is not None)
+        else:
+            found = _write(asked, processes, output or "-", form, digits, bom=not no_bom)
+    except MemoryError:
+        raise InputError(
+            ["vary: memory does not hold the rows compared at once; vary less at once"]
+        ) from None
     if not found:
         raise typer.Exit(1)
+
+
+def _collect_garbage() -> None:
+    """A long run needs it, here and in its processes, but not of what is loaded by now."""
+    gc.freeze()
+    gc.enable()
 
 
 def _form(output: str | None, asked: str | None, digits: str, problems: list[str]) -> str:
@@ -113,18 +142,45 @@ def _form(output: str | None, asked: str | None, digits: str, problems: list[str
         problems.append(f"digits: '{digits}' is not known; write 9 or full")
     if asked == "table" and output not in (None, "-"):
         problems.append("format: a table goes to the terminal; write csv, or a file that ends in .csv or .md")
-    if asked:
-        return asked
-    if output is None:
-        return "table"
-    return "csv" if output == "-" else ""
+    form = asked or ("table" if output is None else "csv" if output == "-" else "")
+    if form != "table" and (not form or form in FORMATS):
+        problems += _unwritable("-" if output is None else output, form)
+    return form
+
+
+def _form_of_parts(asked: str | None, problems: list[str]) -> str:
+    if asked not in (None, "parquet"):
+        problems.append(f"format: a cluster writes parquet, not {asked}; leave out --format, or add --top")
+    return "parquet"
+
+
+def _unwritable(output: str, form: str) -> list[str]:
+    """Why the output cannot be written."""
+    from mc2perf.writers.tables import check_output
+
+    if output == "-" and form in BINARY and sys.stdout.isatty():
+        return [f"output: {form} is nothing to read on a terminal; write -o plan.{form}"]
+    try:
+        check_output(output, form or None)
+    except InputError as error:
+        return error.problems
+    return []
+
+
+def _varied_target(vary: list[str]) -> str | None:
+    """The first of the targets that vary, where none is named."""
+    lists = [text.partition("=")[2] for text in vary if text.partition("=")[0].strip() == "target"]
+    return lists[0].split(",")[0].strip() or None if lists else None
 
 
 def _jobs(text: str, problems: list[str]) -> int:
+    """Processes: as many as asked for, but no more than there are cores."""
+    import os
+
     from mc2perf.units import COUNT, parse
 
     try:
-        return int(parse(text, COUNT))
+        return min(int(parse(text, COUNT)), os.cpu_count() or 1)
     except ValueError as error:
         problems.append(f"jobs: {error}")
         return 1
@@ -143,30 +199,78 @@ def _echo(asked: Asked) -> None:
     typer.echo("; ".join(said), err=True)
 
 
-def _blocks(asked: Asked, names: list[str], jobs: int, done: Callable[[int], None]) -> Iterator[Block]:
-    """The rows to show or write; of a ranking only the best."""
+@dataclass
+class _Progress:
+    """How many rows of the grid were evaluated, and a bar that shows it while a terminal looks on."""
+
+    total: int
+    rows: int = 0
+    begin: float = 0.0
+    bar: Any = None
+
+    def __call__(self, rows: int) -> None:
+        """Take more rows."""
+        self.rows += rows
+        gc.collect()  # columns that nobody asked for hold their block; its numbers are large, its objects few
+        if self.bar is not None:
+            from time import monotonic
+
+            self.bar.label = f"{self.rows / max(monotonic() - self.begin, 1e-9):,.0f} rows/s"
+            self.bar.update(rows)
+
+
+@contextmanager
+def _progress(asked: Asked, output: str = "-") -> Iterator[_Progress]:
+    """Show rate and time left on a terminal; say how far an interrupted run came."""
+    from time import monotonic
+
+    done = _Progress(asked.sweep.rows_evaluated, begin=monotonic())
+    try:
+        if sys.stderr.isatty():
+            with typer.progressbar(length=done.total, file=sys.stderr, show_eta=True) as done.bar:
+                yield done
+        else:
+            yield done
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted after {done.rows:,} of {done.total:,} rows{_left(output)}", err=True)
+        raise
+
+
+def _left(output: str) -> str:
+    """What became of the file."""
+    if output == "-" or (Path(output).exists() and not Path(output).is_file()):
+        return ""
+    return f"; '{output}' is as it was" if Path(output).exists() else f"; '{output}' was not written"
+
+
+def _blocks(asked: Asked, names: list[str], jobs: int | str, done: _Progress) -> Iterator[Block]:
+    """The rows to show or write; of a ranking only the best, of a cluster where ``jobs`` is its address."""
     from mc2perf.studies import run
 
     metric = asked.sweep.metric
-    parts = run.blocks(asked.sweep, names, jobs=jobs, done=done)
-    if asked.top is None:
-        yield from parts
+    if isinstance(jobs, str):
+        from mc2perf.cluster import best_on_cluster
+
+        best = best_on_cluster(asked.sweep, names, asked.top or 0, jobs, done=done)
+    elif asked.top is None:
+        yield from run.blocks(asked.sweep, names, jobs=jobs, done=done)
+        return
     else:
         ranked = list(dict.fromkeys((*names, metric)))
-        parts = run.blocks(asked.sweep, ranked, jobs=jobs, done=done)
-        best = run.best_rows(parts, asked.top, metric)
-        if best is not None:
-            yield {name: best[name] for name in names}
+        best = run.best_rows(run.blocks(asked.sweep, ranked, jobs=jobs, done=done), asked.top, metric)
+    if best is not None:
+        yield {name: best[name] for name in names}
 
 
-def _print_table(asked: Asked, jobs: int, chosen: bool) -> bool:
+def _print_table(asked: Asked, jobs: int | str, chosen: bool) -> bool:
     import numpy as np
 
     from mc2perf.table import joined, length, only
     from mc2perf.writers.sweep_table import SHOWN, to_text
 
     wanted = asked.columns if chosen else [c for c in asked.columns if c.name in asked.sweep.axes]
-    wanted = [*wanted, *(() if chosen else (c for c in asked.columns if c.name in SHOWN))]
+    shown = () if chosen else (c for c in asked.columns if c.name in SHOWN and c not in wanted)
+    wanted = [*wanted, *shown]
     parts: list[Block] = []
     with _progress(asked) as done:
         for part in _blocks(asked, list(dict.fromkeys([*(c.name for c in wanted), "legal"])), jobs, done):
@@ -176,52 +280,42 @@ def _print_table(asked: Asked, jobs: int, chosen: bool) -> bool:
     if not parts or not length(whole := joined(parts)):
         typer.echo("no row is left: every one was dropped by a condition", err=True)
         return False
-    sys.stdout.write(to_text(only(whole, np.arange(min(length(whole), MOST_SHOWN))), wanted))
+    first = only(whole, np.arange(min(length(whole), MOST_SHOWN)))
+    sys.stdout.write(to_text(first, wanted, whole=chosen))
     if length(whole) > MOST_SHOWN:
         typer.echo(f"the first {MOST_SHOWN} rows; -o FILE writes all, --top ranks them", err=True)
-    return "yes" in list(whole["legal"])
+    return "yes" in whole["legal"]
 
 
-def _write(asked: Asked, jobs: int, output: str, form: str, digits: str, *, bom: bool) -> bool:
-    """Stream the rows into a file; say how far an interrupted run came."""
+def _write(asked: Asked, jobs: int | str, output: str, form: str, digits: str, *, bom: bool) -> bool:
+    """Stream the rows into a file; whether there is an answer among them."""
     from mc2perf.sweeping import about
     from mc2perf.writers.tables import Style, open_table
 
     style = Style(bom=bom, digits="full" if digits == "full" else "9")
     table = open_table(output, asked.columns, about(asked), style, form or None)
-    names = [column.name for column in asked.columns]
-    rows = 0
-    try:
-        with table as opened, _progress(asked) as done:
-            for block in _blocks(asked, names, jobs, done):
-                opened.add(block)
-                rows = opened.rows
-    except KeyboardInterrupt:
-        kept = "" if output == "-" else f"; '{output}' is as it was"
-        typer.echo(f"interrupted after {rows:,} rows{kept}", err=True)
-        raise
-    if output != "-":
-        typer.echo(f"{rows:,} rows in {output}", err=True)
+    names = list(dict.fromkeys([*(column.name for column in asked.columns), "legal"]))
+    found = False
+    with _progress(asked, output) as done, table as opened:
+        for block in _blocks(asked, names, jobs, done):
+            opened.add(block)
+            found = found or "yes" in block["legal"]
+    said = f"{opened.rows:,} rows in {output}" if output != "-" else "" if found else f"{opened.rows:,} rows"
+    if not opened.rows:
+        said += ": every one was dropped by a condition"
+    elif not found:
+        said += ", none with an answer; column 'reason' says why"
+    if said:
+        typer.echo(said, err=True)
+    return found
+
+
+def _write_parts(asked: Asked, address: str, folder: str) -> bool:
+    """Let the workers of a cluster write the rows; whether there are any."""
+    from mc2perf.cluster import run_on_cluster
+    from mc2perf.sweeping import about
+
+    with _progress(asked, folder) as done:
+        rows = run_on_cluster(asked.sweep, asked.columns, about(asked), folder, address, done=done)
+    typer.echo(f"{rows:,} rows in {folder}", err=True)
     return rows > 0
-
-
-@contextmanager
-def _progress(asked: Asked) -> Iterator[Callable[[int], None]]:
-    """A bar with rate and time left while a terminal looks on."""
-    if not sys.stderr.isatty():
-        yield lambda rows: None
-        return
-    import time
-
-    begin, total = time.monotonic(), asked.sweep.rows_evaluated
-    with typer.progressbar(length=total, file=sys.stderr, show_eta=True) as bar:
-        seen = 0
-
-        def done(rows: int) -> None:
-            nonlocal seen
-            seen += rows
-            rate = seen / max(time.monotonic() - begin, 1e-9)
-            bar.label = f"{rate:,.0f} rows/s"
-            bar.update(rows)
-
-        yield done

@@ -133,6 +133,34 @@ def latency_bandwidth_time(
     return passes * (steps * latency + hops * (ranks - 1.0) / ranks * size / bandwidth)
 
 
+@formula("latency + size / bandwidth")
+def send_time(size: Num, latency: Num, bandwidth: Num) -> Num:
+    """Time of a message between two ranks.
+
+    Parameters
+    ----------
+    size : number or array
+        Message. [B]
+    latency, bandwidth : number or array
+        Of one link, reached. [s], [B/s]
+
+    Returns
+    -------
+    number or array
+        Time. [s]
+
+    References
+    ----------
+    Hockney, "The communication challenge for MPP: Intel Paragon and Meiko CS-2", 1994.
+
+    Examples
+    --------
+    >>> send_time(1e9, 1e-3, 1e9)
+    1.001
+    """
+    return latency + size / bandwidth
+
+
 def pattern(collective: str) -> str:
     """Row of ``STEPS`` that a collective follows: everything but all-to-all moves like an all-gather."""
     return "all_to_all" if collective == "all_to_all" else "all_gather"
@@ -162,3 +190,51 @@ def interpolated_over_ranks(ranks: Num, low: Num, high: Num, time_low: Num, time
     """
     share = np.where(high > low, np.log2(ranks / low) / np.maximum(np.log2(high / low), 1e-300), 0.0)
     return time_low * (time_high / time_low) ** share
+
+
+def more_traffic(ranks: float, fitted: float) -> float:
+    """How much more of the same array passes the wires with more ranks than were fitted.
+
+    Parameters
+    ----------
+    ranks, fitted : float
+        Rank count p asked for, and of the fit, p0; both above 1.
+
+    Returns
+    -------
+    float
+        Factor on the slopes of a curve.
+
+    References
+    ----------
+    Every rank misses (p - 1)/p of an array: Thakur, Rabenseifner, Gropp, 2005.
+
+    Examples
+    --------
+    >>> more_traffic(4.0, 2.0)
+    1.5
+    """
+    return ((ranks - 1.0) / ranks) / ((fitted - 1.0) / fitted)
+
+
+def more_latency(ranks: float, fitted: float, growth: float) -> float:
+    """How much longer the fixed part takes with more ranks than were fitted: ``(p / p0) ** growth``.
+
+    Parameters
+    ----------
+    ranks, fitted : float
+        Rank count p asked for, and of the fit, p0.
+    growth : float
+        Exponent: 0 for none, 1 for steps in a row.
+
+    Returns
+    -------
+    float
+        Factor on the constants of a curve.
+
+    Examples
+    --------
+    >>> more_latency(16.0, 4.0, 0.5)
+    2.0
+    """
+    return float((ranks / fitted) ** growth)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mc2perf.equations.collectives import PASSES
+from mc2perf.equations.collectives import PASSES, RANK_RULES
 from mc2perf.machine import Curve, Machine
 from mc2perf.readers.structure import InputError, Place, did_you_mean, parse_yaml, read_text, structure
 
@@ -220,7 +220,7 @@ def _curve_problems(curve: Curve) -> list[str]:
             ends = [band.up_to for band in bands]
             if not bands or ends != sorted(set(ends)) or ends[-1] != float("inf"):
                 found.append(f"{name}.{ranks}: up_to must rise, and the last band has none")
-    if curve.rank_rule != "interpolate" and list(curve.ranks) != [8]:
+    if curve.rank_rule in RANK_RULES and list(curve.ranks) != [8]:
         found.append(f"rank_rule: '{curve.rank_rule}' needs one fit, made with 8 ranks")
     if curve.device and curve.device.keys() != curve.ranks.keys():
         found.append("device: must have the same rank counts as 'ranks'")

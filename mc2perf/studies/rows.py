@@ -24,14 +24,13 @@ from mc2perf.remarks import warning_codes
 from mc2perf.rows import (
     BOUNDS,
     FLAT,
-    OUTCOMES,
     Outcome,
     Results,
     at_count,
     best_count,
-    serial_outcome,
 )
 from mc2perf.scenario import Scenario, columns_of, inputs
+from mc2perf.step import base_line, laid
 from mc2perf.study import Study, study_of
 from mc2perf.table import Block, Values, Words, joined, length
 from mc2perf.version import VERSION
@@ -149,9 +148,9 @@ def rows_of(
         _set(rows, name, value)
     if len(np.asarray(study.rows)) > 1 and scenario.policy in CUTS and _policy(scenario) != "asked":
         return _one_by_one(scenario, machine, model, shape, plan)
-    serial = serial_outcome(study)
+    serial = base_line(study)
     base = Results(study, serial, None)
-    outcome = OUTCOMES[scenario.schedule](study, serial)
+    outcome = laid(study, scenario.schedule, serial)
     refused = outcome.refused_at
     if np.all(refused):
         rows.say(legal="no")

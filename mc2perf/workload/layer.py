@@ -1,7 +1,8 @@
 """Layers of a model on one NPU: parts with their FLOPs, bytes and collectives, forward and backward.
 
-Tensor parallelism comes with sequence parallelism: between the matmuls a rank holds tokens / tp rows,
-gathers before a column-cut matmul and scatters after a row-cut one.
+With sequence parallelism a tensor-parallel rank holds tokens / tp rows between the matmuls, gathers before a
+column-cut one and scatters after a row-cut one; without it every rank holds all rows and results are
+all-reduced.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -45,27 +47,43 @@ class Layout:
     combine_dtype: str
     imbalance: float
     capacity_factor: float | None
+    sp: bool = True
+    cp: float = 1.0
+    pp: float = 1.0
+    dp: float = 1.0
 
     @property
     def gathered(self) -> Num:
         """Rows that a tensor-parallel group sees together."""
         return self.tokens * self.tp
 
+    @property
+    def between(self) -> Num:
+        """Rows of a rank between the matmuls: its share, or without sequence parallelism all."""
+        return self.tokens if self.sp else self.gathered
+
 
 @dataclass(frozen=True)
 class LayerParts:
-    """A group of equal layers: parts in order, forward and backward."""
+    """A group of equal layers: parts in order, forward and backward; or the ends of the model."""
 
     name: str
     count: float
     forward: tuple[Part, ...]
     backward: tuple[Part, ...]
+    ends: bool = False
 
 
 def layers_of(costs: Costs, model: Model, layout: Layout) -> list[LayerParts]:
-    """Every group of equal layers, then embedding and head."""
+    """Every group of equal layers, then embedding and head.
+
+    Training needs the logits of every token, prefill of the last one.
+    """
+    build = _Builder(costs, model, layout)
     groups = [_layer(costs, model, layout, group) for group in model.layers]
-    return [*groups, _ends(costs, model, layout)]
+    embedding = LayerParts("embedding", 1.0, build.embedding(), build.embedding_backward(), ends=True)
+    head = LayerParts("head", 1.0, tuple(build.head()), tuple(build.head_backward()), ends=True)
+    return [*groups, embedding, head]
 
 
 def routing_of(model: Model, layout: Layout) -> Routing:
@@ -102,12 +120,6 @@ def _layer(costs: Costs, model: Model, layout: Layout, group: LayerGroup) -> Lay
         backward = build.moe_backward() + backward
     name = " + ".join(part for part in (group.mixer, group.ffn) if part)
     return LayerParts(name, float(group.count), tuple(forward), tuple(backward))
-
-
-def _ends(costs: Costs, model: Model, layout: Layout) -> LayerParts:
-    """Embedding and head; training needs the logits of every token, prefill of the last one."""
-    build = _Builder(costs, model, layout)
-    return LayerParts("embedding + head", 1.0, tuple(build.ends()), tuple(build.ends_backward()))
 
 
 @dataclass(frozen=True)
@@ -158,9 +170,11 @@ class _Builder:
         experts: bool,
         after: Segments,
     ) -> list[Part]:
-        if self.layout.tp == 1:
+        whole = not self.layout.sp
+        if self.layout.tp == 1 or (whole and order == "comm_first"):
             segments = partial(self._alone, name, n, k, experts, after)
             return [Plain(name, segments)]
+        collective = "all_reduce" if whole else collective
         build = partial(self._pieces, name, collective, n, k, width, experts, after)
         return [
             Pair(
@@ -210,7 +224,7 @@ class _Builder:
         return self.costs.matmul(name, rows * e.top_k, n, k, self.layout.dtype, float(e.count), touched)
 
     def _regather(self, name: str, width: float) -> Segments:
-        if self.layout.tp == 1:
+        if self.layout.tp == 1 or not self.layout.sp:
             return ()
         size = self.layout.gathered * width * self.item
         cost = self.costs.collective(f"{name} regather", "all_gather", size, self.layout.tp)
@@ -242,7 +256,7 @@ class _Builder:
         """Norms, input projections, attention, output projection."""
         into, out = self._mixer_sizes(mixer)
         return [
-            self._vector("norms", NORM_BYTES * self.layout.tokens * self.hidden),
+            self._vector("norms", NORM_BYTES * self.layout.between * self.hidden),
             *self.gather_matmul("attention in", into, self.hidden),
             self._core(mixer, "attention", 1.0),
             *self.matmul_scatter("attention out", self.hidden, out),
@@ -255,19 +269,20 @@ class _Builder:
             *self.matmul_scatter_backward("attention out", self.hidden, out),
             self._core(mixer, "attention backward", BACKWARD_ATTENTION),
             *self.gather_matmul_backward("attention in", into, self.hidden),
-            self._vector("norms backward", 2.0 * NORM_BYTES * self.layout.tokens * self.hidden),
+            self._vector("norms backward", 2.0 * NORM_BYTES * self.layout.between * self.hidden),
         ]
 
     def _core(self, mixer: Attention, name: str, times: float) -> Plain:
-        flops = times * self._core_flops(mixer) / self.layout.tp
-        return Plain(
-            name,
-            lambda pieces: (
-                Segment(name, "compute", self.costs.attention(name, flops / pieces, self.layout.dtype)),
-            ),
-        )
+        context = np.inf if mixer.kind == "linear" else self._context(mixer)
+        flops = times * self._core_flops(mixer, context) / self.layout.tp
 
-    def _core_flops(self, mixer: Attention) -> Num:
+        def build(pieces: Num) -> Segments:
+            cost = self.costs.attention(name, flops / pieces, self.layout.dtype, context)
+            return (Segment(name, "compute", cost),)
+
+        return Plain(name, build)
+
+    def _core_flops(self, mixer: Attention, context: Num) -> Num:
         """FLOPs of scores and values (or of a linear state) for all tokens of a tensor-parallel group."""
         rows, run = self.layout.gathered, self.costs.ledger.run
         if mixer.kind == "linear":
@@ -279,25 +294,13 @@ class _Builder:
             return linear
         flops: Num = run(
             "attention: FLOPs", attention.attention_flops,
-            tokens=rows, context=self._context(mixer), heads=float(mixer.heads),
+            tokens=rows, context=context, heads=float(mixer.heads),
             key_dim=float(mixer.head_dim), value_dim=float(mixer.v_head_dim),
         )  # fmt: skip
         return flops
 
     def _context(self, mixer: Attention) -> Num:
-        """Keys a query sees on average: a window, compressed or picked keys, or all before it."""
-        run, seq_len = self.costs.ledger.run, self.layout.seq_len
-        near: Num = run(
-            "attention: context", attention.mean_causal_context,
-            seq_len=seq_len, window=float(mixer.window) or seq_len,
-        )  # fmt: skip
-        if mixer.compression == 1 and not mixer.top_keys:
-            return near
-        every = attention.mean_causal_context(seq_len, seq_len)
-        # each query picks its keys: the first ones see fewer than they may pick, as with a window
-        reach = float(mixer.top_keys * mixer.compression) or seq_len
-        far = attention.mean_causal_context(seq_len, reach) / mixer.compression
-        return np.minimum(every, far + (near if mixer.window else 0.0))
+        return mean_context(mixer, self.layout.seq_len, self.costs.ledger.run)
 
     # --- feed-forward ------------------------------------------------------------------------------------
 
@@ -403,28 +406,51 @@ class _Builder:
 
     # --- embedding and head ------------------------------------------------------------------------------
 
-    def ends(self) -> list[Part]:
-        """Embedding look-up, logits, loss; prefill needs the logits of the last token of a sample only."""
+    def embedding(self) -> tuple[Part, ...]:
+        """Look-up of every token."""
+        return (self._vector("embedding", 2.0 * self.layout.between * self.hidden * self.item),)
+
+    def embedding_backward(self) -> tuple[Part, ...]:
+        """Gradients of the look-up, accumulated in float32."""
+        return (self._vector("embedding backward", 4.0 * self.layout.between * self.hidden * self.item),)
+
+    def head(self) -> list[Part]:
+        """Logits and loss; prefill needs the logits of the last token of a sample only."""
         vocab = self.model.vocab_size / self.layout.tp
-        embedding = self._vector("embedding", 2.0 * self.layout.tokens * self.hidden * self.item)
         if self.layout.logit_rows is not None:
-            return [embedding, Plain("head", partial(self._last_logits, vocab))]
+            return [Plain("head", partial(self._last_logits, vocab))]
         loss = self._vector("loss", LOSS_BYTES * self.layout.gathered * vocab)
-        return [embedding, *self.gather_matmul("head", vocab, self.hidden), loss]
+        return [*self.gather_matmul("head", vocab, self.hidden), loss]
 
     def _last_logits(self, vocab: float, pieces: Num) -> Segments:
         assert self.layout.logit_rows is not None
         cost = self.costs.matmul("head", self.layout.logit_rows, vocab, self.hidden, self.layout.dtype)
         return (Segment("head", "compute", cost),)
 
-    def ends_backward(self) -> list[Part]:
-        """The same in reverse; embedding gradients are accumulated in float32."""
+    def head_backward(self) -> list[Part]:
+        """The same in reverse."""
         vocab = self.model.vocab_size / self.layout.tp
         return [
             self._vector("loss backward", LOSS_BYTES * self.layout.gathered * vocab),
             *self.gather_matmul_backward("head", vocab, self.hidden),
-            self._vector("embedding backward", 4.0 * self.layout.tokens * self.hidden * self.item),
         ]
+
+
+def mean_context(
+    mixer: Attention, seq_len: Num, run: Callable[..., Any] = lambda label, equation, **n: equation(**n)
+) -> Num:
+    """Keys a query sees on average: a window, compressed or picked keys, or all before it."""
+    near: Num = run(
+        "attention: context", attention.mean_causal_context,
+        seq_len=seq_len, window=float(mixer.window) or seq_len,
+    )  # fmt: skip
+    if mixer.compression == 1 and not mixer.top_keys:
+        return near
+    every = attention.mean_causal_context(seq_len, seq_len)
+    # each query picks its keys: the first ones see fewer than they may pick, as with a window
+    reach = float(mixer.top_keys * mixer.compression) or seq_len
+    far = attention.mean_causal_context(seq_len, reach) / mixer.compression
+    return np.minimum(every, far + (near if mixer.window else 0.0))
 
 
 def _shared_out(after: Segments, pieces: Num) -> Segments:

@@ -26,6 +26,8 @@ UNITS = {
     "tokens_per_second": "1/s",
     "bound": "",
     "reason": "",
+    "mfu": "1",
+    "bubble_share": "1",
 }
 """Every column of a result, in order, with its SI unit; columns are only ever appended."""
 
@@ -37,6 +39,9 @@ def record(row: Row) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in UNITS if name != "reason"}
     if not row.tokens_per_second:
         del values["tokens_per_second"]
+    for name in ("mfu", "bubble_share"):
+        if not values[name]:
+            del values[name]
     values |= {"legal": True, "flat_region": list(row.flat_region)}
     if row.reason:
         values["reason"] = row.reason
@@ -44,6 +49,11 @@ def record(row: Row) -> dict[str, Any]:
         values |= {"default_pieces": row.default_pieces, "default_time": row.default_time}
     if row.curve:
         values["curve"] = {str(count): time for count, time in row.curve.items()}
+    if row.traffic:
+        values["traffic"] = {
+            group: {"comm_time": comm, "exposed_comm_time": exposed}
+            for group, (comm, exposed) in row.traffic.items()
+        }
     values["segments"] = {"forward": row.segments, "backward": row.backward_segments}
     return values
 

@@ -20,11 +20,11 @@ SHOWN = (
 PERCENT = ("comm_ratio", "hidden_ratio", "overlap_efficiency")
 
 
-def to_text(block: Block, columns: Sequence[Column]) -> str:
-    """A plain table; a column without any value is left out."""
+def to_text(block: Block, columns: Sequence[Column], *, whole: bool = False) -> str:
+    """A plain table; a column without any value is left out unless the ``whole`` table is wanted."""
     from tabulate import tabulate  # costs 40 ms
 
-    kept = [column for column in columns if not _empty(block, column)]
+    kept = [column for column in columns if whole or not _empty(block, column)]
     cells = [_cells(block, column) for column in kept]
     align = ["left" if isinstance(block[column.name], Words) else "right" for column in kept]
     headers = [column.name for column in kept]
@@ -42,7 +42,8 @@ def _empty(block: Block, column: Column) -> bool:
 def _cells(block: Block, column: Column) -> list[str]:
     values = block[column.name]
     if isinstance(values, Words):
-        return list(values)
+        shown = Words(values.codes, tuple(map(_printable, values.texts)))
+        return list(shown)
     return [_cell(value, column) for value in values.tolist()]
 
 
@@ -54,3 +55,8 @@ def _cell(value: float, column: Column) -> str:
     if column.unit == "s":
         return show(value, "s")
     return f"{value:.0f}" if value == int(value) and abs(value) < 1e12 else f"{value:.4g}"
+
+
+def _printable(text: str) -> str:
+    """Text without line ends and escape codes, such as the name of a file may have."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

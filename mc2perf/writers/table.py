@@ -42,6 +42,7 @@ def _render(answer: Answer, style: str) -> str:
 
     blocks = [verdict(answer), _where(answer)]
     blocks.append(table([_schedule_row(answer, row) for row in answer.rows], _headers(answer)))
+    blocks += [table(rows, headers) for rows, headers in _step_traffic(answer)]
     if answer.policies:
         headers = ["policy", "time", "speed-up", "above bound", "tiles"]
         blocks.append(table([_policy_row(cut) for cut in answer.policies], headers))
@@ -79,6 +80,21 @@ def _schedule_row(answer: Answer, row: Row) -> list[str]:
     speed = f"{row.tokens_per_second:,.0f}".replace(",", " ")
     cells = [row.schedule, str(row.pieces), show(row.total_time, "s"), f"{row.comm_ratio:.1%}"]
     return [*cells, *([speed] if rate else []), f"{row.speedup:.2f}x", _note(row)]
+
+
+def _step_traffic(answer: Answer) -> Iterator[tuple[list[list[str]], list[str]]]:
+    """Communication of a whole step by parallel group, for the best schedule."""
+    best = answer.best
+    if best is None or not best.traffic:
+        return
+    rows = [
+        [group, show(comm, "s"), show(exposed, "s"), f"{exposed / best.total_time:.1%}", ""]
+        for group, (comm, exposed) in best.traffic.items()
+    ]
+    rows.append(
+        ["bubble", "", show(best.bubble_share * best.total_time, "s"), f"{best.bubble_share:.1%}", ""]
+    )
+    yield rows, [f"step, {best.schedule}", "communication", "exposed", "of the step", f"MFU {best.mfu:.1%}"]
 
 
 def _policy_row(cut: Cut) -> list[str]:

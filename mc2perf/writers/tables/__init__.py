@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from mc2perf.writers.tables.parquet_table import to_parquet
 from mc2perf.writers.tables.what_if import Cell, WhatIf
 from mc2perf.writers.tables.xlsx_table import to_xlsx
 
-__all__ = ["FORMATS", "About", "Cell", "Format", "Style", "Table", "WhatIf", "open_table"]
+__all__ = ["FORMATS", "About", "Cell", "Format", "Style", "Table", "WhatIf", "check_output", "open_table"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,41 @@ def open_table(
     writer = _writer(path, form)
     style = style or Style()
     return _opened(path, writer, columns, about, replace(style, bom=style.bom and path != "-"))
+
+
+def check_output(path: str, form: str | None = None) -> None:
+    """Refuse what cannot be written before anything is computed: its format, its package, its folder.
+
+    Examples
+    --------
+    >>> check_output("no_such_folder/links.csv")
+    Traceback (most recent call last):
+    mc2perf.problems.InputError: output: there is no folder 'no_such_folder'; create it, or write elsewhere
+    """
+    if path == "-":
+        _writer(path, form)
+        return
+    problems = list(_misplaced(path))
+    if not problems:
+        _writer(path, form)
+    else:
+        raise InputError(problems)
+
+
+def _misplaced(path: str) -> Iterator[str]:
+    """Why a file cannot stand there."""
+    try:
+        folder = Path(path).parent
+        if not path or Path(path).is_dir():
+            what = f"'{path}' is a folder" if path else "has no name"
+            yield f"output: {what}; write a file, such as plan.csv"
+        elif not folder.is_dir():
+            what = f"'{folder}' is no folder" if folder.exists() else f"there is no folder '{folder}'"
+            yield f"output: {what}; create it, or write elsewhere"
+        elif not Path(path).exists() and not os.access(folder, os.W_OK | os.X_OK):
+            yield f"output: nothing can be written to the folder '{folder}'; write elsewhere"
+    except (OSError, ValueError) as error:  # a zero byte, a name too long
+        yield f"output: '{path}' cannot be written ({getattr(error, 'strerror', None) or error})"
 
 
 def _writer(path: str, form: str | None) -> Writer:

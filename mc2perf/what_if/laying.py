@@ -1,0 +1,150 @@
+"""How the parts of a study lie under a schedule, as kernels and transfers that may be written down.
+
+The structure that :mod:`mc2perf.schedules` prices, with its segments kept: what runs in turn, and the
+pipelines with one piece of each stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mc2perf.costs import Cost
+from mc2perf.schedules import Conditions
+from mc2perf.study import Study
+from mc2perf.units import Num
+from mc2perf.workload.parts import ExpertPath, Pair, Part, Segment, Segments, all_segments
+
+
+class Pipeline(NamedTuple):
+    """Pieces of two stages, or of three where they are ``combined``.
+
+    ``comm`` and ``compute`` are of one piece, ``beside`` is computed once and needs no communication;
+    ``launched`` says that every piece is launched, ``round_cost`` what a piece adds to its computation. [s]
+    """
+
+    label: str
+    pieces: float
+    buffers: float
+    on: Conditions
+    comm: Segments
+    compute: Segments
+    beside: Segments = ()
+    combined: Segments = ()
+    launched: bool = False
+    round_cost: float = 0.0
+
+
+class Laid(NamedTuple):
+    """A part: what runs in turn, pipelines, kernels that the host issues."""
+
+    name: str
+    in_turn: Segments
+    launches: float
+    pipelines: tuple[Pipeline, ...] = ()
+
+
+Layout = list[tuple[float, Laid]]
+"""Every part, and how often it runs."""
+
+
+def one(number: Num) -> float:
+    """The number of a study of one row."""
+    return float(np.asarray(number, float).item())
+
+
+def laid_out(
+    study: Study, schedule: str, pieces: float, tiles: Sequence[float]
+) -> Iterator[tuple[float, Laid]]:
+    """Every part under a schedule, with how often it runs.
+
+    Parameters
+    ----------
+    study : Study
+        Of one row.
+    schedule : str
+        serial, mc2, micro_batch or coc.
+    pieces : float
+        Micro-batches, or parts of CoC.
+    tiles : sequence of float
+        Tiles of every part, for those that mc2 fuses.
+    """
+    for (count, part), cut in zip(study.parts(), tiles, strict=True):
+        if schedule == "mc2" and isinstance(part, ExpertPath) and part.ranks > 1:
+            yield count, _experts_mc2(part, study.conditions(part))
+        elif schedule == "mc2" and isinstance(part, Pair):
+            yield count, _pair_mc2(part, cut, study.conditions(part))
+        elif schedule == "micro_batch" and isinstance(part, ExpertPath):
+            yield count, _micro_batches(part, pieces, study.conditions(part))
+        elif schedule == "coc" and isinstance(part, Pair):
+            yield count, _pair_parts(part, pieces, study.conditions(part))
+        else:
+            yield count, _serial(part)
+
+
+def transfers(laid: Layout) -> Iterator[Segment]:
+    """Everything that communicates, in order."""
+    for _, part in laid:
+        yield from _on("comm", part.in_turn)
+        for pipeline in part.pipelines:
+            yield from (*pipeline.comm, *pipeline.combined)
+
+
+def _on(engine: str, segments: Segments) -> Segments:
+    return tuple(segment for segment in segments if segment.engine == engine)
+
+
+def _launches(segments: Segments) -> Segments:
+    return tuple(s._replace(cost=Cost(0.0, s.cost.launch)) for s in segments)
+
+
+def _serial(part: Part) -> Laid:
+    segments = all_segments(part)
+    return Laid(part.name, segments, float(len(segments)))
+
+
+def _pair_mc2(pair: Pair, pieces: float, on: Conditions) -> Laid:
+    once, p = pair.build(1.0, False), pair.build(pieces, pair.local_first and on.buffers > 1)
+    in_turn = (*once.prefix, *_launches((once.comm, *once.compute)), *once.after)
+    if pieces <= 1.0:
+        p = once
+    pipeline = Pipeline(
+        pair.name, pieces, on.buffers, on, (p.comm,), p.compute, p.head,
+        round_cost=on.round_cost if pieces > 1.0 else 0.0,
+    )  # fmt: skip
+    return Laid(pair.name, in_turn, 1.0 + len(once.after), (pipeline,))
+
+
+def _pair_parts(pair: Pair, pieces: float, on: Conditions) -> Laid:
+    once, p = pair.build(1.0, False), pair.build(pieces, False)
+    in_turn = (*once.prefix, *once.after)
+    pipeline = Pipeline(pair.name, pieces, on.buffers, on, (p.comm,), p.compute, launched=True)
+    return Laid(pair.name, in_turn, len(in_turn) + pieces * (len(p.compute) + 1.0), (pipeline,))
+
+
+def _experts_mc2(path: ExpertPath, on: Conditions) -> Laid:
+    pieces = float(path.experts_per_rank)
+    whole, p = path.build(1.0, False), path.build(pieces, True)
+    round_cost, buffers = on.round_cost if pieces > 1 else 0.0, max(pieces, 2.0)
+    rest = (*whole.before, *whole.middle, *whole.after, *whole.weight_grads)
+    launches = _launches((whole.comm_in, p.first, p.second, whole.comm_out, *whole.beside))
+    halves = (
+        Pipeline(f"{path.name}: dispatch + {p.first.name}", pieces, buffers, on, (p.comm_in,), (p.first,),
+                 whole.beside, round_cost=round_cost),
+        Pipeline(f"{path.name}: {p.second.name} + combine", pieces, buffers, on, (p.comm_out,), (p.second,),
+                 round_cost=round_cost),
+    )  # fmt: skip
+    return Laid(path.name, (*launches, *rest), 2.0 + len(rest), halves)
+
+
+def _micro_batches(path: ExpertPath, pieces: float, on: Conditions) -> Laid:
+    whole, p = path.build(1.0, False), path.build(pieces, False)
+    inner = (*p.before, p.first, *p.middle, p.second, *p.after)
+    pipeline = Pipeline(
+        path.name, pieces, on.buffers, on, _on("comm", (*p.before, p.comm_in)), _on("compute", inner),
+        whole.beside, (p.comm_out,), launched=True, round_cost=on.round_cost if pieces > 1 else 0.0,
+    )  # fmt: skip
+    launches = pieces * (len(inner) + 2.0) + len(whole.beside) + len(whole.weight_grads)
+    return Laid(path.name, whole.weight_grads, launches, (pipeline,))
