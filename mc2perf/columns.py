@@ -55,7 +55,6 @@ PLANNER = (
 """What a capacity planner adds up, with and without communication side by side."""
 
 PROVENANCE = (
-    Column("policy", "", "how the number of pieces was chosen; 'asked' where it was given"),
     Column("warnings", "", "codes of the warnings that apply to this row"),
     Column("profile_hash", "", "fingerprint of every number of the hardware profile, overrides included"),
     Column("tool_version", "", "version of mc2perf"),

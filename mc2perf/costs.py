@@ -598,22 +598,23 @@ class Costs:
         self.ledger.use(f"{path}.{low}", fits[low])
         self.ledger.use(f"{path}.{high}", fits[high])
         by_share = inside and curve.rank_rule == "interpolate_share"
+        wider_low, wider_high = (ranks / p if by_share else 1.0 for p in (low, high))
         if ranks > high:
-            shrunk = high / ranks if by_share else 1.0
             self.ledger.use(f"{path.split('.curves.')[0]}.latency_growth", engine.latency_growth)
             return self._banded(
                 f"{label}: curve of {high} ranks", fits[high], size,
                 slower * collectives.more_traffic(ranks, high),
-                collectives.more_latency(ranks, high, engine.latency_growth), shrunk,
+                collectives.more_latency(ranks, high, engine.latency_growth), wider_high,
             )  # fmt: skip
         if low == high:
             return self._banded(f"{label}: curve of {low} ranks", fits[low], size, slower)
-        at_low, at_high = (size * p / ranks if by_share else size for p in (low, high))
+        time_low, time_high = (
+            self._banded(f"{label}: curve of {p} ranks", fits[p], size, slower, 1.0, wider)
+            for p, wider in ((low, wider_low), (high, wider_high))
+        )
         between: Num = self.ledger.run(
             f"{label}: between {low} and {high} ranks", collectives.interpolated_over_ranks,
-            ranks=ranks, low=low, high=high,
-            time_low=self._banded(f"{label}: curve of {low} ranks", fits[low], at_low, slower),
-            time_high=self._banded(f"{label}: curve of {high} ranks", fits[high], at_high, slower),
+            ranks=ranks, low=low, high=high, time_low=time_low, time_high=time_high,
         )  # fmt: skip
         return between
 
@@ -624,12 +625,12 @@ class Costs:
         size: Num,
         slower: float,
         later: float = 1.0,
-        shrunk: float = 1.0,
+        wider: float = 1.0,
     ) -> Num:
-        """The band that the size falls into; factors on slopes, on constants, on sizes beside the bands."""
-        key = (id(bands), slower, later, shrunk)
+        """The band that the size falls into; factors on slopes, on constants, on the first band's end."""
+        key = (id(bands), slower, later, wider)
         if key not in self._columns:
-            self._columns[key] = _columns(bands, slower, later, shrunk)
+            self._columns[key] = _columns(bands, slower, later, wider)
         up_to, constant, slope, quadratic, at_least = self._columns[key]
         band = np.searchsorted(up_to, size)
         time: Num = self.ledger.run(
@@ -661,14 +662,17 @@ class Costs:
         return Cost(work, engine.host_launch)
 
 
-def _columns(
-    bands: tuple[Band, ...], slower: float, later: float, shrunk: float
-) -> list[NDArray[np.float64]]:
-    """The bands of a curve as columns, scaled to links and ranks, and what the bands before reach."""
+def _columns(bands: tuple[Band, ...], slower: float, later: float, wider: float) -> list[NDArray[np.float64]]:
+    """The bands of a curve as columns, scaled to links and ranks, and what the bands before reach.
+
+    The first band ends where the algorithm for small shares does; later ones where bandwidth takes over,
+    which is a matter of the whole array.
+    """
     names = ("up_to", "constant", "slope", "quadratic")
     columns = [np.array([float(getattr(band, name)) for band in bands]) for name in names]
-    factors = (1.0 / shrunk, later, slower, slower)
-    columns = [column * factor for column, factor in zip(columns, factors, strict=True)]
+    columns = [c * factor for c, factor in zip(columns, (1.0, later, slower, slower), strict=True)]
+    columns[0][0] *= wider
+    columns[0] = np.maximum.accumulate(columns[0])
     up_to, constant, slope, quadratic = (column[:-1] for column in columns)
     ends = constant + slope * up_to + quadratic * up_to**2
     return [*columns, np.maximum.accumulate(np.concatenate([[0.0], ends]))]

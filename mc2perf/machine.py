@@ -253,8 +253,8 @@ class Band:
 
 
 RankRule = Literal["interpolate", "interpolate_share", "mesh_half", "mesh_peers", "ring", "ring_half"]
-"""``interpolate`` compares rank counts at the same array, ``interpolate_share`` at the same share of a rank
-as long as they fit into a server."""
+"""``interpolate`` compares rank counts at the same array. With ``interpolate_share`` the first band ends at
+the same share of a rank, as long as the ranks fit into a server."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,9 @@ class InputError(ValueError):
         self.problems = list(dict.fromkeys(map(_one_line, problems)))
         super().__init__("\n".join(self.problems))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[list[str]]]:
+        return InputError, (self.problems,)
+
 
 def _one_line(problem: str) -> str:
     """Quoted input may hold line ends, escape codes, or megabytes."""

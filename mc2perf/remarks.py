@@ -253,8 +253,8 @@ def _step_assumptions(scenario: Scenario) -> Iterator[str]:
     shards = "sharded over" if scenario.distributed_optimizer else "whole on"
     beside = "beside the last backward pass" if scenario.grad_overlap else "after the backward pass"
     yield f"Adam in float32, {shards} the data-parallel ranks; gradients travel in float32 {beside}"
-    yield "ranks lie tp innermost, then cp, dp (ep inside it), pp outermost; sends between stages are not hidden"
-    yield "stages run one forward, one backward; the slowest one sets the pace, and its pipeline fills and drains"
+    yield "ranks lie tp innermost, then cp, dp (ep inside), pp outermost; sends between stages are exposed"
+    yield "stages run one forward, one backward; the slowest sets the pace, all fill and drain the pipeline"
 
 
 def assumptions_of(scenario: Scenario, model: Model | None, costs: Costs) -> tuple[str, ...]:
@@ -272,9 +272,10 @@ def assumptions_of(scenario: Scenario, model: Model | None, costs: Costs) -> tup
     if model is not None:
         said += list(_step_assumptions(scenario))
         between = "with" if scenario.sp else "without"
-        said.append(
-            f"tensor parallelism {between} sequence parallelism; routed experts are cut by ep, or by tp if ep is 1"
-        )
+        said += [
+            f"tensor parallelism {between} sequence parallelism",
+            "routed experts are cut by ep, or by tp if ep is 1",
+        ]
         if model.experts and model.experts.shared_width:
             said.append(
                 "shared experts run on a rank's own tokens, beside the first dispatch where overlapped"

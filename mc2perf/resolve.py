@@ -255,7 +255,7 @@ def _parallel_problems(
             yield f"{name}: {npus:g} NPUs do not divide by {degree:g}; write a divisor"
     if npus % replica:
         yield f"dp: {npus:g} NPUs do not divide by tp x cp x pp = {replica:g}; change one of them or nodes"
-    elif (npus / scenario.pp) % ep:
+    elif scenario.pp > 1 and (npus / scenario.pp) % ep:
         yield f"ep: {npus / scenario.pp:g} NPUs of a pipeline stage do not divide by {ep:g}; write a divisor"
     if npus > reach(machine):
         yield f"nodes: links of {machine.name} join {reach(machine):g} ranks, not {npus:g}"

@@ -182,7 +182,7 @@ class Scenario:
     )
     policy: str = _ask(
         "scan",
-        "how a fused operator is cut where no number is given; all compares",
+        "how a fused operator is cut; all compares; 'asked' where a number is given",
         "how",
         choices=("all", *POLICIES),
     )

@@ -149,7 +149,7 @@ def _too_many(sweep: Sweep) -> list[str]:
 
 def _different(columns: Sequence[Column]) -> tuple[Column, ...]:
     """Columns of different names: a table has none twice."""
-    return tuple({column.name: column for column in reversed(columns)}.values())[::-1]
+    return tuple({column.name: column for column in columns}.values())
 
 
 def _kept(problems: list[str], read: Callable[..., Any], *given: object) -> Any:

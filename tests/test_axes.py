@@ -185,7 +185,8 @@ def test_whole_factors_multiply(first: int, factor: int, last: int) -> None:
 )
 def test_a_value_is_read_as_a_scenario_reads_it(text: str, name: str) -> None:
     """What one refuses the other refuses, but for flags (text here, typed there) and ``schedule=all``."""
-    given_: object = {"true": True}.get(text, text) if name == "rdma" else text
+    flags = {spec.name for spec, _ in inputs() if isinstance(spec.default, bool)}
+    given_: object = {"true": True, "false": False}.get(text, text) if name in flags else text
     try:
         expected = getattr(read_scenario("moe_layer", {name: given_})[0], name)
     except InputError:

@@ -275,10 +275,7 @@ SCENARIOS: dict[str, tuple[str | bytes, list[str]]] = {
         [
             "hardwre: unknown key; did you mean 'hardware'?",
             "seqlen: unknown key; did you mean 'seq_len'?",
-            "zzz: unknown key; write one of batch_size, buffers, cann, capacity_factor, combine_dtype, "
-            "dispatch_dtype, dtype, engine, ep, experts_per_rank, hardware, host, imbalance, k, l2, m, "
-            "matmul_rule, micro_batch_size, micro_batches, n, nodes, phase, ranks, rdma, schedule, seq_len, "
-            "shared_width, split_axis, tile_cnt, tokens, top_k, tp",
+            f"zzz: unknown key; write one of {', '.join(sorted(spec.name for spec, _ in inputs()))}",
         ],
     ),
     "duplicate key": ("target: mixtral-8x7b\nep: 8\nep: 4\n", ["line 3, column 1: key 'ep' stands twice; keep one"]),

@@ -202,7 +202,7 @@ class Tally:
     def matmul(self, label: str, rows: float, n: float, k: float, *_: object) -> Cost:
         return Cost(2.0 * rows * n * k, 0.0)
 
-    def attention(self, label: str, flops: float, dtype: str) -> Cost:
+    def attention(self, label: str, flops: float, dtype: str, context: float) -> Cost:
         return Cost(flops, 0.0)
 
     def vector(self, *_: object) -> Cost:

@@ -13,8 +13,9 @@ import typer
 from mc2perf.cli.breakeven import EXAMPLE as BREAKEVEN
 from mc2perf.cli.breakeven import breakeven
 from mc2perf.cli.estimate import estimate
+from mc2perf.cli.inspect import inspect
 from mc2perf.cli.listings import columns, models_app, operators, profiles_app
-from mc2perf.cli.options import GROUPS, GroupedHelp, PlainGroup
+from mc2perf.cli.options import GROUPS, GroupedHelp, PlainCommand, PlainGroup
 from mc2perf.cli.sweep import EXAMPLE, sweep
 from mc2perf.problems import InputError
 from mc2perf.version import VERSION
@@ -54,6 +55,7 @@ def top(
 app.command(cls=GroupedHelp, epilog="Example: mc2perf estimate mixtral-8x7b --ep 8 --seq-len 4096")(estimate)
 app.command(cls=GroupedHelp, epilog=f"Example: {EXAMPLE}")(sweep)
 app.command(cls=GroupedHelp, epilog=f"Example: {BREAKEVEN}")(breakeven)
+app.command(cls=PlainCommand, epilog="Example: mc2perf inspect hccl_test.txt")(inspect)
 app.command(epilog="Example: mc2perf operators")(operators)
 app.command(epilog="Example: mc2perf columns")(columns)
 

@@ -92,6 +92,8 @@ def sweep(
     if target is None:
         typer.echo(f"sweep needs a target and what varies. An example:\n\n{EXAMPLE}", err=True)
         raise typer.Exit(2)
+    from concurrent.futures import BrokenExecutor
+
     from mc2perf.sweeping import Ranking, ask_sweep
 
     problems: list[str] = []
@@ -122,9 +124,11 @@ def sweep(
         else:
             found = _write(asked, processes, output or "-", form, digits, bom=not no_bom)
     except MemoryError:
-        raise InputError(
-            ["vary: memory does not hold the rows compared at once; vary less at once"]
-        ) from None
+        said = "vary: memory does not hold the rows compared at once; vary less at once"
+        raise InputError([said]) from None
+    except BrokenExecutor:
+        said = "jobs: a process was ended from outside, as for want of memory; write a smaller --jobs"
+        raise InputError([said]) from None
     if not found:
         raise typer.Exit(1)
 

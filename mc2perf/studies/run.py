@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -62,8 +63,12 @@ def _in_processes(sweep: Sweep, columns: Sequence[str], jobs: int, block: int, d
                 )
                 done(sweep.rows_in(task))
                 yield rows
-        finally:
+        except BaseException:
+            # nobody wants what the processes are still at
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
 
 
 _work: list[tuple[Sweep, tuple[str, ...]]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -58,7 +59,12 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
         raise
 
 
+_ASKING = threading.Lock()
+"""The system tells the mask only while setting it: two threads at once could leave it open."""
+
+
 def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
+    with _ASKING:
+        current = os.umask(0)
+        os.umask(current)
     return current

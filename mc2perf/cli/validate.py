@@ -1,0 +1,61 @@
+"""``mc2perf validate``: how well the model meets published measurements."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mc2perf.cli.options import ProfileFolders, folders
+from mc2perf.problems import InputError, did_you_mean
+from mc2perf.scenario import DEFAULT_HARDWARE
+
+EXAMPLE = "mc2perf validate --family T1 --rows"
+
+FORMATS = ("table", "json")
+
+
+def validate(
+    profiles: ProfileFolders = None,
+    family: Annotated[str | None, typer.Option(metavar="WORD", help="one family, such as T1")] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="YAML with values of held-out rows, 'id: value'; scored apart"),
+    ] = None,
+    kernels: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="tables of measured kernels (.csv), scored as well"),
+    ] = None,
+    hardware: Annotated[
+        str, typer.Option(metavar="WORD", help="the machine that --kernels was measured on")
+    ] = DEFAULT_HARDWARE,
+    format: Annotated[str, typer.Option(metavar="WORD", help="table or json")] = "table",
+    rows: Annotated[bool, typer.Option("--rows", help="list every scored value in the table")] = False,
+) -> None:
+    """Score the model against published measurements, beside a naive one; nothing is tuned."""
+    from mc2perf.readers.measurements import read_values
+    from mc2perf.validating import kernels as kernel_scores
+    from mc2perf.validating import validate as score
+    from mc2perf.writers.scores import to_json, to_text
+
+    problems = (
+        [] if format in FORMATS else [f"--format: '{format}' is not known{did_you_mean(format, FORMATS)}"]
+    )
+    try:
+        given = read_values(Path(values)) if values else {}
+    except InputError as error:
+        given, problems = {}, [*problems, *error.problems]
+    try:
+        tables = kernel_scores(Path(kernels), hardware, folders(profiles)) if kernels else []
+    except InputError as error:
+        tables, problems = [], [*problems, *error.problems]
+    try:
+        found = score(family, given, folders(profiles))
+    except InputError as error:
+        problems += error.problems
+    if problems:
+        raise InputError(problems)
+    parts = (found.cases, found.scored, found.scores, found.checks, tables)
+    sys.stdout.write(to_json(*parts) if format == "json" else to_text(*parts, rows=rows))
