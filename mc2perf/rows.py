@@ -23,7 +23,7 @@ from mc2perf.problems import InputError
 from mc2perf.resolve import Reason, said
 from mc2perf.scenario import COC_PARTS
 from mc2perf.schedules import Timing
-from mc2perf.study import GROUPS, Counts, LaidLayer, Study, refused_at, tile_counts
+from mc2perf.study import GROUPS, Counts, LaidLayer, Study, by_group, refused_at, tile_counts
 from mc2perf.units import Num
 from mc2perf.workload.parts import ExpertPath, Pair, Part
 
@@ -267,7 +267,7 @@ def _dual_batch(study: Study, serial: Outcome) -> Outcome:
 
     def turn(parts: tuple[Part, ...], ends: bool) -> dict[str, Timing]:
         if ends or not parts:
-            return {"": sum((schedules.pair_serial(part) for part in parts), schedules.NOTHING)}
+            return by_group(parts, schedules.pair_serial)
         return {GROUPS[type(worst)]: schedules.dual_batch(parts, share, on)}
 
     layers = tuple(

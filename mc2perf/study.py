@@ -58,7 +58,7 @@ class LaidLayer:
         return sum(passes, schedules.NOTHING).times(self.count)
 
 
-def _by_group(parts: tuple[Part, ...], handle: Callable[[Part], Timing]) -> dict[str, Timing]:
+def by_group(parts: tuple[Part, ...], handle: Callable[[Part], Timing]) -> dict[str, Timing]:
     """What parts take together: tensor-parallel pairs, expert paths, and what communicates with nobody."""
     groups: dict[str, Timing] = {}
     for part in parts:
@@ -109,7 +109,7 @@ class Study:
     def laid(self, handle: Callable[[Part], Timing]) -> tuple[LaidLayer, ...]:
         """Every layer with its parts priced by ``handle``, apart by what they communicate for."""
         return tuple(
-            LaidLayer(layer.count, _by_group(layer.forward, handle), _by_group(layer.backward, handle))
+            LaidLayer(layer.count, by_group(layer.forward, handle), by_group(layer.backward, handle))
             for layer in self.layers
         )
 

@@ -387,7 +387,7 @@ def model_inputs(question: Mapping[str, Plain]) -> dict[str, Plain]:
     taken = _defaults().keys() - SIZES - {"nodes", "micro_batches"}
     given = {name: value for name, value in question.items() if name in taken}
     if "fused_operator" in question:
-        pass  # a fused all-reduce leaves whole sequences on every rank
+        given["sp"] = False  # a fused all-reduce leaves whole sequences on every rank
     if "prompt_len" in question:
         given["seq_len"] = question["prompt_len"]
     dp = _replicas(question)

@@ -97,6 +97,7 @@ def test_naive_knows_no_communication() -> None:
     words = ("time", "comm_time", "exposed_time", "comm_ratio", "speedup", "gain", "max_saving")
     assert [QUANTITIES[word](naive) for word in words] == [9.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
     assert QUANTITIES["relative_throughput"](naive) == 100.0
+    assert QUANTITIES["mfu"](asked(mfu=0.36).naive(0.5)) == pytest.approx(0.4)
 
 
 def test_faster_than_bytes_alone_needs_endless_efficiency() -> None:
@@ -184,6 +185,22 @@ def test_a_row_is_what_estimate_says(everything: Validation) -> None:
     assert found.unpriced == ("gradient_accumulation_fusion",)
     by_hand = 256 * 4096 / 8 / row.total_time
     assert found.predicted == pytest.approx(by_hand)
+
+
+def test_dies_and_cards_are_counted_as_the_source_does(everything: Validation) -> None:
+    """Both sources print throughput of an NPU or card of two dies; a profile's rank is one die."""
+    found = {case.address: case for case in everything.cases}
+    for address in ("I2-p0/tokens_per_second_per_npu", "T4-4/tokens_per_second_per_card"):
+        answer = found[address].asked
+        assert answer is not None
+        assert found[address].predicted == pytest.approx(2.0 * answer.result.tokens_per_second)
+
+
+def test_defaults_that_stand_in_are_said(everything: Validation) -> None:
+    found = next(case for case in everything.cases if case.address == "T2-b/step_time")
+    assert found.assumed == {
+        "hardware": "atlas_800t_a2", "dtype": "bf16", "sp": True, "vpp": 1.0, "schedule": "serial",
+    }  # fmt: skip
 
 
 def test_naive_terms_of_a_dense_step_by_hand(everything: Validation) -> None:
@@ -292,8 +309,8 @@ def test_cut_models_by_hand() -> None:
 
 
 def test_groups_keep_their_proportion_and_none_is_made_up() -> None:
-    gemma = sized(load_model("gemma-2-27b"), {"num_layers": 4})
-    assert gemma.num_layers == 4
+    gemma = sized(load_model("gemma-2-27b"), {"num_layers": 5})
+    assert gemma.num_layers == 5
     deepseek = load_model("deepseek-v3")
     for total, dense in ((4, 1), (10, 0), (2, 2)):
         cut = sized(deepseek, {"num_layers": total, "dense_layers": dense})
