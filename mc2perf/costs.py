@@ -37,6 +37,9 @@ from mc2perf.machine import (
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
 
+CLIFF = 1.1
+"""A transfer one byte longer that takes so many times as long has changed its algorithm."""
+
 
 class Cost(NamedTuple):
     """Time that grows with the work, fixed time of a launch, and the part of the work bound by memory. [s]"""
@@ -516,6 +519,18 @@ class Costs:
         if self.machine.tiers_run == "in_turn":
             return Cost(near.work + across.work, near.launch + across.launch)
         return Cost(np.maximum(near.work, across.work), near.launch + across.launch)
+
+    def cliffs(self, name: str, ranks: float) -> NDArray[np.float64]:
+        """Array sizes just above which a collective takes much longer: its algorithm changes there. [B]"""
+        _, tier = self.tiers_for(ranks)[0]
+        curve = self.engine_of(tier)[1].curves.get(name)
+        if curve is None:
+            return np.zeros(0)
+        fits = curve.device or curve.ranks
+        ends = {band.up_to * wider for p, fit in fits.items() for band in fit for wider in (1.0, ranks / p)}
+        edges = np.array(sorted(end for end in ends if math.isfinite(end)))
+        under, over = (self.collective("cliff", name, edges * x, ranks).work for x in (1.0, 1.0 + 1e-9))
+        return edges[np.asarray(over) > CLIFF * np.asarray(under)]
 
     def send(self, label: str, size: Num, distance: float) -> Cost:
         """Price a message from one rank to another.

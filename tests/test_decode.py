@@ -145,8 +145,8 @@ def step_of_latents(mixer: Attention, hidden: int, context: int, tally: Tally) -
     """The same through absorbed latent attention, which gives what the plain form gives."""
     nope, rope, rank = mixer.head_dim - mixer.rope_head_dim, mixer.rope_head_dim, mixer.kv_lora_rank
     token, cached = some(1, hidden), some(context + 1, rank + rope)
-    low = tally.times(token, some(hidden, mixer.q_lora_rank))
-    queries = tally.times(low, some(mixer.q_lora_rank, mixer.heads * mixer.head_dim))
+    low = tally.times(token, some(hidden, mixer.q_lora_rank)) if mixer.q_lora_rank else token
+    queries = tally.times(low, some(low.shape[1], mixer.heads * mixer.head_dim))
     tally.times(token, some(hidden, rank + rope))
     results = []
     for head in range(mixer.heads):
@@ -177,7 +177,11 @@ LATENT = Attention(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("mixer", [GROUPS, replace(GROUPS, window=5), LATENT], ids=["gqa", "window", "mla"])
+@pytest.mark.parametrize(
+    "mixer",
+    [GROUPS, replace(GROUPS, window=5), LATENT, replace(LATENT, q_lora_rank=0)],
+    ids=["gqa", "window", "mla", "mla with whole queries"],
+)
 @pytest.mark.parametrize("context", [0, 3, 9])
 def test_number_by_number(mixer: Attention, context: int) -> None:
     step = {"softmax": step_of_groups, "mla": step_of_latents}[mixer.kind]
@@ -274,6 +278,46 @@ def test_states_do_not_grow() -> None:
     assert fixed == sum(linear) * 32 * 128 * 128 * 4
 
 
+# --- bytes of what is neither a matmul nor attention
+
+
+def moved(model: Model, layout: Layout, over: Cache, name: str) -> float:
+    """Bytes of an element-wise pass, the first of that name."""
+    pass_ = counted(model, layout, over)
+    for layer in pass_.layers:
+        for part in layer.forward:
+            all_segments(part)
+    return next(s.numbers["moved"] for s in pass_.ledger.steps if s.label == f"{name}: time")
+
+
+def test_cache_write_by_hand() -> None:
+    """New keys and values are read as bf16 and written in the type of the cache."""
+    groups, latent = small(GROUPS), small(LATENT)
+    assert moved(groups, layout_of(3.0, 2.0), decode(50.0), "cache write") == 3 * 2 * 2 * (8 + 6) * (2 + 2)
+    eight = decode(50.0, kv_dtype="int8")
+    assert moved(groups, layout_of(3.0, 2.0), eight, "cache write") == 3 * 2 * 2 * (8 + 6) * (2 + 1)
+    assert moved(latent, layout_of(3.0), decode(50.0), "cache write") == 3 * (16 + 4) * (2 + 2)
+    assert moved(latent, layout_of(4.0, 8.0), prompt(50.0), "cache write") == 4 * 8 * (16 + 4) * (2 + 2)
+
+
+def test_state_by_hand() -> None:
+    """A float32 matrix per head and sequence, read and written, for one token or three."""
+    linear = Attention(kind="linear", heads=8, kv_heads=4, head_dim=16, v_head_dim=12)
+    for new, context in ((1.0, 0.0), (3.0, 5000.0)):
+        size = moved(small(linear), layout_of(5.0, new, tp=2.0), decode(context), "attention")
+        assert size == 2 * (10 / 2) * (8 / 2) * 16 * 12 * 4 * 2 / 2
+
+
+def test_logits_by_hand() -> None:
+    """Every token of a step is sampled, a prompt's last one alone; a draft joins two hidden states."""
+    assert moved(small(GROUPS), layout_of(5.0, 2.0), decode(9.0), "sampling") == 5 * 2 * 96 * 2
+    head = counted(small(GROUPS), layout_of(5.0, 7.0, logit_rows=5.0), prompt()).total("head: FLOPs")
+    assert head == 2 * 5 * 32 * 96
+    drafted = counted(small(GROUPS), layout_of(5.0, 3.0), decode(9.0, drafts=2.0))
+    assert drafted.total("draft in: FLOPs") == 2 * 2 * 5 * 64 * 32
+    assert drafted.total("head: FLOPs") == 2 * (3 * 5 + 2 * 5) * 32 * 96
+
+
 # --- keys a token sees
 
 
@@ -301,7 +345,9 @@ def test_sparse_keys(before: int, window: int, compression: int, top: int) -> No
     sparse = compression > 1 or top
     expected = min(n, near + far) if sparse else near or n
     assert keys_seen(mixer, float(before), 1.0) == pytest.approx(expected, rel=1e-9)
-    assert kept_keys(mixer, float(before)) <= before
+    old = (min(before, window) if window else 0) + before / compression
+    kept = min(before, old if sparse else min(before, window or before))
+    assert kept_keys(mixer, float(before)) == pytest.approx(kept, rel=1e-9)
 
 
 # --- prefill
@@ -350,6 +396,16 @@ def test_cached_latents_are_projected_again() -> None:
     assert again == 61 * 2 * 1000 * 512 * 128 * 256
     grown = 61 * 512 * 1000 * 128 * 2 * (192 + 128)
     assert with_cache.total(": FLOPs") - without.total(": FLOPs") == pytest.approx(again + grown, rel=1e-9)
+
+
+def test_nothing_is_projected_again_where_nothing_was_cached() -> None:
+    """One row of a column starts from its beginning, the other does not."""
+    costs, context = Costs(machine_of("atlas_800t_a3"), Ledger()), np.array([[0.0], [1000.0]])
+    layout = layout_of(np.ones((2, 1)), 512.0, ep=8.0, logit_rows=1.0)
+    layers = cached_layers(costs, load_model("deepseek-v3"), layout, prompt(context))
+    (again,) = [part for part in layers[0].forward if part.name == "cached keys"]
+    nothing, something = np.ravel(time_of(all_segments(again), "compute"))
+    assert nothing == 0.0 < something
 
 
 # --- limits

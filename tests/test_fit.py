@@ -172,6 +172,32 @@ def test_a_contradiction_is_said_not_searched_around() -> None:
         fits(asked("llama-2-7b", tp=3))
 
 
+def test_switches_come_before_another_layout() -> None:
+    """Without sequence parallelism, or with interleaving, giving that up is proposed as well."""
+    whole = asked("llama-2-7b", batch_size=16, tp=8, sp=False)
+    assert next(p.words for p in fits(whole)) == "sp=true"
+    chunks = asked(
+        "llama-2-7b", global_batch_size=64, pp=4, vpp=8, tp=2, nodes=1, micro_batch_size=2, recompute="full"
+    )
+    machine = machine_of(NPU)
+    just = total(replace(chunks, vpp=1.0))
+    tight = replace(machine, memory=replace(machine.memory, capacity=just))
+    assert {"vpp": 1.0} in [p.change for p in nearest_fits(chunks, tight, model_of("llama-2-7b"))]
+
+
+def test_given_data_parallel_ranks_grow_instead_of_nodes() -> None:
+    scenario = asked("llama-2-7b", global_batch_size=64, dp=1, recompute="full")
+    found = fits(scenario)
+    (wider,) = (p for p in found if "dp" in p.change)
+    assert wider.npus == wider.change["dp"] and not any("nodes" in p.change for p in found)
+
+
+def test_more_stages_than_npus_are_not_asked() -> None:
+    """Nodes that are given as well must hold the stages; nothing here does."""
+    scenario = asked("deepseek-v3", global_batch_size=1024, nodes=1, dtype="bf16")
+    assert all(p.scenario.pp <= p.npus for p in fits(scenario))
+
+
 def test_the_table_lists_the_proposals() -> None:
     scenario = TOO_MUCH["prefill"]
     study = study_of(scenario, machine_of(NPU), model_of(scenario.target))

@@ -175,6 +175,117 @@ def test_a_linear_mixer_keeps_a_state_whatever_the_length() -> None:
     linear = next(m for m in model.mixers.values() if m.kind == "linear")
     state = (48 - full) * linear.heads * linear.head_dim * linear.v_head_dim * 4
     assert short - 4096 * token == state
+    cut = one(footprint(model, phase="prefill", seq_len=4096, tp=2)["KV cache"])
+    assert cut == short / 2
+
+
+@pytest.mark.parametrize(("tp", "ep"), [(1, 8), (2, 1), (2, 8), (4, 4)])
+def test_a_gated_hybrid_tensor_by_tensor(tp: int, ep: int) -> None:
+    """Qwen3-Next: 36 gated linear mixers, 12 gated attentions, experts cut by ep or else by tp."""
+    s, h, experts, top_k, f = 4096, 2048, 512, 10, 512
+    got = footprint("qwen3-next-80b-a3b", nodes=1, tp=tp, ep=ep, seq_len=s)
+    row, wide = s / tp, [((s, 32 * 128 / tp), HALF)]
+    linear = held(*[((s, 16 * 128 / tp), HALF)] * 2, *wide * 4)  # Q, K; V, output, gate, their product
+    full = held(*[((s, 16 * 256 / tp), HALF)] * 4, *[((s, max(2 / tp, 1) * 256), HALF)] * 2)
+    full += held(((s, 16 / tp), STATISTICS))
+    rows, etp = (row * top_k, 1) if ep > 1 else (s * top_k, tp)
+    moe = held(
+        *[((row, h), HALF)] * 4, ((row, experts), FULL), *[((row, 512), HALF)] * 3,
+        *[((rows, h), HALF)] * 2, *[((rows, f / etp), HALF)] * 3,
+    )  # fmt: skip
+    assert one(got["activations"]) == pytest.approx(48 * moe + 36 * linear + 12 * full, rel=1e-12)
+    projections = 36 * (h * (2 * 2048 + 4096) + 2 * h * 4096) + 12 * (3 * h * 4096 + 2 * h * 512)
+    shared, routed = 3 * h * f, 3 * h * f * experts
+    cut = projections + 2 * 151936 * h + (48 * shared if ep == 1 else 0)
+    whole = 48 * (h * experts + (shared if ep > 1 else 0))
+    weights = cut / tp + whole + 48 * routed / (ep if ep > 1 else tp)
+    assert one(got["weights"]) == pytest.approx(2 * weights, rel=1e-12)
+
+
+def test_layers_of_one_part_keep_half_the_residual_path() -> None:
+    """Nemotron 3 Super: a layer mixes or feeds forward; experts work on a latent width of 1024."""
+    s, h, latent, rows = 4096, 4096, 1024, 4096 * 22
+    got = footprint("nemotron-3-super-120b", ep=8, nodes=1, seq_len=s)
+    path = held(*[((s, h), HALF)] * 2)
+    linear = held(*[((s, 8 * 128), HALF)] * 2, *[((s, 128 * 64), HALF)] * 4)
+    full = held(*[((s, h), HALF)] * 2, *[((s, 256), HALF)] * 2, ((s, 32), STATISTICS))
+    moe = held(
+        ((s, 512), FULL), ((s, latent), HALF), *[((s, 5376), HALF)] * 2,
+        *[((rows, latent), HALF)] * 2, *[((rows, 2688), HALF)] * 2,
+    )  # fmt: skip
+    assert one(got["activations"]) == 88 * path + 40 * linear + 8 * full + 40 * moe
+
+
+@pytest.mark.parametrize("cp", [1, 2])
+def test_compressed_keys_and_a_factored_output_tensor_by_tensor(cp: int) -> None:
+    """DeepSeek-V4-Flash: beside a window of 128 tokens, one key per 4 or per 128 tokens is cached."""
+    s = 8192
+    prefill = footprint("deepseek-v4-flash", nodes=1, phase="prefill", seq_len=s, cp=cp)
+    mine = s / cp
+    tokens = 2 * 128 + 21 * (mine / 4 + 128) + 20 * (mine / 128 + 128)
+    assert one(prefill["KV cache"]) == tokens * (512 + 512) * 2
+    wide, tp = footprint("deepseek-v4-flash", nodes=1, seq_len=s, tp=2, ep=8, sp=False), 2
+    mixer = held(
+        *[((s, 4096), HALF)] * 4, *[((s, 1024), HALF)] * 2, *[((s, 64 * 512 / tp), HALF)] * 2,
+        *[((s, 512), HALF)] * 2, ((s, 8 * 1024 / tp), HALF), ((s, 64 / tp), STATISTICS),
+    )  # fmt: skip
+    own, rows = s / tp, s / tp * 6
+    moe = held(
+        ((own, 256), FULL), *[((own, 2048), HALF)] * 3, *[((rows, 4096), HALF)] * 2,
+        *[((rows, 2048), HALF)] * 3,
+    )  # fmt: skip
+    assert one(wide["activations"]) == pytest.approx(43 * (mixer + moe), rel=1e-12)
+
+
+def test_latents_are_cut_with_the_sequence_and_unfolded_for_every_head() -> None:
+    """The same layer, whichever number of key-value heads its latent attention is written with."""
+    model = model_of("deepseek-v2-lite")
+    ((name, mixer),) = model.mixers.items()
+    single = replace(model, mixers={name: replace(mixer, kv_heads=1)})
+    base, cut, uncut, same = (
+        one(footprint(m, nodes=1, tp=tp, ep=8, sp=sp)["activations"])
+        for m, tp, sp in ((model, 1, True), (model, 2, True), (model, 2, False), (single, 1, True))
+    )
+    assert same == base == 2 * cut
+    path, latents = 4 * 2048, 2 * (mixer.q_lora_rank + mixer.kv_lora_rank)
+    assert uncut - cut == 27 * 4096 * (path + latents) * HALF / 2
+
+
+def test_picked_keys_are_all_cached() -> None:
+    got = footprint("deepseek-v3.2", phase="prefill", seq_len=16384, ep=64)
+    assert one(got["KV cache"]) == 16384 * 70272
+    windowed = model_of("deepseek-v3.2")
+    mixers = {name: replace(mixer, window=128) for name, mixer in windowed.mixers.items()}
+    both = footprint(replace(windowed, mixers=mixers), phase="prefill", seq_len=16384, ep=64)
+    assert one(both["KV cache"]) == one(got["KV cache"])
+
+
+def test_tied_embeddings_are_one_table_on_one_stage_and_two_on_two() -> None:
+    table = 256000 * 4608
+    layers = 46 * (3 * 4608 * 36864 + 2 * 4608 * 4096 + 2 * 4608 * 2048)
+    alone = footprint("gemma-2-27b", nodes=1, global_batch_size=8)
+    assert one(alone["weights"]) == 2 * (layers + table)
+    staged = footprint("gemma-2-27b", nodes=1, pp=2, global_batch_size=8)
+    assert one(staged["weights"]) == 2 * (layers / 2 + table)
+    last = footprint("gemma-2-27b", nodes=1, pp=2, dp=1, global_batch_size=1, recompute="full")
+    assert (one(last.stage), one(last["weights"])) == (1, 2 * (layers / 2 + table))
+
+
+def test_a_layer_computed_again_has_its_input_already() -> None:
+    """Full recompute of one layer needs what the layer keeps without it, not its input twice."""
+    s, h, vocab = 4096, 2048, 512
+    model = gpt("gpt", 1, h, 16, vocab)
+    none, full = (footprint(model, nodes=1, global_batch_size=8, recompute=word) for word in ("none", "full"))
+    again = "logits or a layer computed again"
+    assert one(full["activations"]) == s * h * HALF
+    assert one(full["activations"] + full[again]) == one(none["activations"])
+    assert one(none[again]) == held(*[((s, h), HALF)] * 2, ((s, vocab), FULL))
+
+
+def test_prefill_computes_the_logits_of_the_last_tokens_only() -> None:
+    vocab = 4_000_000
+    got = footprint(gpt("gpt", 2, 64, 2, vocab), phase="prefill", batch_size=4)
+    assert one(got["activations of one layer"]) == held(*[((4, 64), HALF)] * 2, ((4, vocab), FULL))
 
 
 # --- what papers print ----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -63,12 +62,9 @@ def _in_processes(sweep: Sweep, columns: Sequence[str], jobs: int, block: int, d
                 )
                 done(sweep.rows_in(task))
                 yield rows
-        except BaseException:
-            # nobody wants what the processes are still at
+        finally:
+            # blocks under way are short; killing a process in the middle of its answer could hang the pool
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
 
 
 _work: list[tuple[Sweep, tuple[str, ...]]] = []

@@ -191,8 +191,13 @@ class Sweep:
         columns = {}
         for name in reversed(self.sizes):
             index, at = np.divmod(index, len(self.axes[name]))
-            columns[name] = np.array(self.axes[name], float)[at].reshape(-1, 1)
+            columns[name] = self._numbers[name][at].reshape(-1, 1)
         return columns
+
+    @cached_property
+    def _numbers(self) -> dict[str, NDArray[np.float64]]:
+        """The values of the sizes, ready to be picked from."""
+        return {name: np.array(self.axes[name], float) for name in self.sizes}
 
     # --- filtering and ranking --------------------------------------------------------------------------
 

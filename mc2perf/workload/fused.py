@@ -65,6 +65,8 @@ def fused_pair(costs: Costs, operator: Operator, sizes: Sizes) -> Pair:
         experts=int(sizes.experts) if operator.grouped else 0,
         piece_bytes=payload_row_bytes(operator, sizes),
         scale_bytes=scale_bytes(operator, sizes),
+        collective=operator.collective,
+        message=payload_bytes(operator, sizes) if payload_is_cut(operator, sizes) else 0.0,
     )
 
 
@@ -84,6 +86,12 @@ def payload_bytes(operator: Operator, sizes: Sizes) -> Num:
     return compute_rows(operator, sizes) * payload_row_bytes(operator, sizes)
 
 
+def payload_is_cut(operator: Operator, sizes: Sizes) -> bool:
+    """Whether a piece sends its share of the payload, or all of it."""
+    axis = SPLITS[sizes.split_axis]
+    return axis.payload_comm_first if operator.order == "comm_first" else axis.payload_compute_first
+
+
 def scale_bytes(operator: Operator, sizes: Sizes) -> Num:
     """Scales that travel once, before the first piece. [B]"""
     width = sizes.k if operator.payload == "input" else sizes.n
@@ -91,9 +99,7 @@ def scale_bytes(operator: Operator, sizes: Sizes) -> Num:
 
 
 def _pieces(costs: Costs, operator: Operator, s: Sizes, pieces: Num, local_first: bool) -> PairPieces:
-    axis = SPLITS[s.split_axis]
-    cut = axis.payload_comm_first if operator.order == "comm_first" else axis.payload_compute_first
-    size = payload_bytes(operator, s) / (pieces if cut else 1.0)
+    size = payload_bytes(operator, s) / (pieces if payload_is_cut(operator, s) else 1.0)
     comm = costs.collective(operator.collective, operator.collective, size, s.ranks)
     rows = compute_rows(operator, s)
     if not local_first:

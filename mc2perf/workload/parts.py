@@ -61,7 +61,10 @@ class PairPieces(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """A collective next to a matmul; ``build(n, local_first)`` prices a piece."""
+    """A collective next to a matmul; ``build(n, local_first)`` prices a piece.
+
+    ``message`` is the whole array of the collective, cut with the pieces; 0 where it is not. [B]
+    """
 
     name: str
     order: Literal["comm_first", "compute_first"]
@@ -72,6 +75,8 @@ class Pair:
     experts: int = 0
     piece_bytes: Num = 0.0
     scale_bytes: Num = 0.0
+    collective: str = ""
+    message: Num = 0.0
 
 
 class ExpertPieces(NamedTuple):
