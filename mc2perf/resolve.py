@@ -20,6 +20,7 @@ from mc2perf.operators import MOE_LAYER, OPERATORS
 from mc2perf.problems import InputError, did_you_mean
 from mc2perf.scenario import COC_PARTS, Scenario, columns_of, inputs, is_operator
 from mc2perf.units import Num
+from mc2perf.workload.decode import Cache
 from mc2perf.workload.fused import Sizes
 from mc2perf.workload.layer import Layout
 
@@ -218,6 +219,7 @@ def model_layout(
     samples, seq_len = _batch(scenario)
     problems += _batch_problems(scenario, samples, seq_len)
     problems += step_problems(scenario, model, npus / replica)
+    problems += serving_problems(scenario)
     reasons = refuse(problems)
     tokens = samples * seq_len / (scenario.tp * scenario.cp)
     inside = min(ep, float(next(iter(machine.tiers.values())).ranks))
@@ -305,8 +307,42 @@ def samples_of(scenario: Scenario) -> Num:
     return np.ones((1, 1)) if scenario.batch_size is None else scenario.batch_size
 
 
+def cache_of(scenario: Scenario) -> Cache | None:
+    """The cache of a pass that has one: every decode step, and a prompt of which a part is there."""
+    decode = scenario.phase == "decode"
+    if scenario.phase == "train" or (scenario.context_len is None and not decode):
+        return None
+    attention = "bf16" if scenario.dtype in ONE_BYTE else scenario.dtype
+    before = np.full((1, 1), DEFAULT_SEQ_LEN)
+    return Cache(
+        context=before if scenario.context_len is None else scenario.context_len,
+        decode=decode,
+        kv_dtype=scenario.kv_dtype or "bf16",
+        attention_dtype=scenario.attention_dtype or attention,
+        drafts=scenario.speculative_tokens,
+    )
+
+
+def serving_problems(scenario: Scenario) -> Iterator[str]:
+    """What only a serving phase takes, and what decode does not."""
+    idle = {"context_len": None, "speculative_tokens": 0.0, "acceptance": 1.0, "kv_dtype": None}
+    for name, value in idle.items():
+        given = getattr(scenario, name)
+        if given is not value and np.any(given != value):
+            if scenario.phase == "train":
+                yield f"{name}: is of prefill and decode; write --phase decode as well"
+            elif scenario.phase == "prefill" and name in ("speculative_tokens", "acceptance"):
+                yield f"{name}: is of decode; leave it out"
+    if scenario.phase == "decode":
+        for name in ("seq_len", "tokens"):
+            if getattr(scenario, name) is not None:
+                yield f"{name}: a decode step takes one token of each sequence; write context_len and batch_size"
+
+
 def _batch(scenario: Scenario) -> tuple[Num, Num]:
     """Samples of a replica and their length, from batch_size and seq_len or from tokens."""
+    if scenario.phase == "decode":
+        return samples_of(scenario), np.full((1, 1), 1.0 + scenario.speculative_tokens)
     default, given = np.full((1, 1), DEFAULT_SEQ_LEN), scenario.seq_len
     if scenario.tokens is None:
         return samples_of(scenario), default if given is None else given
@@ -332,7 +368,7 @@ def _batch_problems(scenario: Scenario, samples: Num, seq_len: Num) -> Iterator[
     yield Reason(
         f"tp: {said(samples * seq_len)} tokens do not divide by {scenario.tp * scenario.cp:g};"
         " change seq_len",
-        fractional(tokens),
+        fractional(tokens) & (scenario.phase != "decode"),
     )
     if count is not None:
         yield Reason(

@@ -260,7 +260,7 @@ def _dual_batch(study: Study, serial: Outcome) -> Outcome:
     training = study.model is not None and study.scenario.phase == "train"
     reasons = study.reasons
     if not training and study.model is not None:
-        alone = "prefill needs two samples to overlap; raise batch_size to 2"
+        alone = "needs two samples to overlap; raise batch_size to 2"
         reasons = (*reasons, Reason(alone, np.less(study.samples, 2.0)))
     worst = max(parts, key=lambda part: part.ranks)
     on, share = study.conditions(worst), 1.0 if training else 2.0

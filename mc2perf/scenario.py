@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from mc2perf.operators import DTYPES, MOE_LAYER, TARGETS
-from mc2perf.units import CAPACITY, COUNT, FACTOR, WIDTH, Dim, Num
+from mc2perf.units import CAPACITY, CHANCE, COUNT, FACTOR, WIDTH, Dim, Num
 
 SCHEDULES = ("serial", "mc2", "micro_batch", "coc", "dual_batch")
 """How communication and computation are laid over each other."""
@@ -63,9 +63,9 @@ class Scenario:
     # what
     phase: str = _ask(
         "train",
-        "forward + backward (train) or forward only (prefill)",
+        "forward + backward (train), forward of a prompt (prefill), or one step of many sequences (decode)",
         "what",
-        choices=("train", "prefill"),
+        choices=("train", "prefill", "decode"),
         only="model",
     )
     m: Num | None = _ask(
@@ -107,6 +107,30 @@ class Scenario:
         "type of what is combined or reduced (default: dtype; bf16 for 1-byte types)",
         "what",
         choices=tuple(DTYPES),
+    )
+    context_len: Num | None = _ask(
+        None,
+        "tokens of every sequence in the KV cache already [default: 0, in decode 4096]",
+        "what",
+        dim=WIDTH,
+        only="model",
+        column=True,
+    )
+    speculative_tokens: float = _ask(
+        0.0, "drafts of a decode step, each by one more layer (MTP)", "what", dim=WIDTH, only="model"
+    )
+    acceptance: float = _ask(
+        1.0, "chance that a draft is accepted if those before it were", "what", dim=CHANCE, only="model"
+    )
+    kv_dtype: str | None = _ask(
+        None, "type of the KV cache (default: bf16)", "what", choices=tuple(DTYPES), only="model"
+    )
+    attention_dtype: str | None = _ask(
+        None,
+        "type of attention over a cache (default: dtype; bf16 for 1-byte types)",
+        "what",
+        choices=tuple(DTYPES),
+        only="model",
     )
     global_batch_size: float | None = _ask(
         None,

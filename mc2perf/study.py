@@ -24,6 +24,7 @@ from mc2perf.operators import MOE_LAYER, OPERATORS
 from mc2perf.resolve import (
     Reason,
     as_columns,
+    cache_of,
     fractional,
     micro_batches_of,
     model_layout,
@@ -34,9 +35,10 @@ from mc2perf.resolve import (
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.schedules import Conditions, Timing
 from mc2perf.units import Num
+from mc2perf.workload.decode import cached_layers, keys_seen
 from mc2perf.workload.experts import expert_path
 from mc2perf.workload.fused import fused_pair, moe_layer_routing
-from mc2perf.workload.layer import LayerParts, Layout, layers_of, mean_context
+from mc2perf.workload.layer import LayerParts, Layout, layers_of
 from mc2perf.workload.parts import ExpertPath, Pair, Part, Plain, all_segments, time_of
 
 MOST_TILES = 1024
@@ -125,9 +127,10 @@ class Study:
         """FLOPs a token needs, nothing computed twice: forward, in training forward and backward."""
         assert self.model is not None and self.layout is not None
         flops: Num = 6.0 * self.model.active_parameters
+        cache = cache_of(self.scenario)
         for group in self.model.layers:
             if group.mixer and (mixer := self.model.mixers[group.mixer]).kind != "linear":
-                context = mean_context(mixer, self.layout.seq_len)
+                context = keys_seen(mixer, cache.context if cache else 0.0, self.layout.seq_len)
                 width = mixer.heads * (mixer.head_dim + mixer.v_head_dim)
                 flops = flops + 6.0 * group.count * context * width
         return flops if self.scenario.phase == "train" else flops / 3.0
@@ -161,7 +164,8 @@ def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study
         "batch_size": samples, "seq_len": layout.seq_len, "tokens_per_npu": layout.tokens,
         "dispatch_dtype": layout.dispatch_dtype, "combine_dtype": layout.combine_dtype,
     }  # fmt: skip
-    layers = layers_of(costs, model, layout)
+    cache = cache_of(scenario)
+    layers = cached_layers(costs, model, layout, cache) if cache else layers_of(costs, model, layout)
     if scenario.phase == "prefill":
         layers = [replace(layer, backward=()) for layer in layers]
     return Study(

@@ -53,6 +53,7 @@ FACTOR = Dim("1", "a factor of at least 1", at_least=1.0, at_most=1e6, example="
 NUMBER = Dim("1", "a positive number", at_most=1e18, example="1.5")
 CAPACITY = Dim("1", "a capacity factor", at_least=0.01, at_most=1e3, example="1.25")
 COUNT = Dim("1", "a whole number of at least 1", at_least=1.0, at_most=1e12, whole=True, example="8")
+CHANCE = Dim("1", "a chance from 0 to 1", at_most=1.0, may_be_zero=True, example="0.8")
 WIDTH = Dim("1", "a whole number of at least 0", at_most=1e12, may_be_zero=True, whole=True, example="2048")
 
 Seconds = Annotated[float, TIME]

@@ -19,7 +19,7 @@ from mc2perf.equations import attention, memory, routing
 from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
-from mc2perf.workload.layer import NORM_BYTES, LayerParts, Layout, _Builder
+from mc2perf.workload.layer import NORM_BYTES, Builder, LayerParts, Layout
 from mc2perf.workload.parts import Part, Plain, Segment, Segments
 
 STATE_SIZE = 4.0
@@ -105,7 +105,7 @@ def _name(group: LayerGroup) -> str:
 
 
 @dataclass(frozen=True)
-class _CachedBuilder(_Builder):
+class _CachedBuilder(Builder):
     """Builds the parts of one layer over a cache; the feed-forward parts are those without one."""
 
     cache: Cache

@@ -79,7 +79,7 @@ def layers_of(costs: Costs, model: Model, layout: Layout) -> list[LayerParts]:
 
     Training needs the logits of every token, prefill of the last one.
     """
-    build = _Builder(costs, model, layout)
+    build = Builder(costs, model, layout)
     groups = [_layer(costs, model, layout, group) for group in model.layers]
     embedding = LayerParts("embedding", 1.0, build.embedding(), build.embedding_backward(), ends=True)
     head = LayerParts("head", 1.0, tuple(build.head()), tuple(build.head_backward()), ends=True)
@@ -106,7 +106,7 @@ def routing_of(model: Model, layout: Layout) -> Routing:
 
 def _layer(costs: Costs, model: Model, layout: Layout, group: LayerGroup) -> LayerParts:
     mixer = model.mixers[group.mixer] if group.mixer else None
-    build = _Builder(costs, model, layout)
+    build = Builder(costs, model, layout)
     forward: list[Part] = []
     backward: list[Part] = []
     if mixer:
@@ -123,7 +123,7 @@ def _layer(costs: Costs, model: Model, layout: Layout, group: LayerGroup) -> Lay
 
 
 @dataclass(frozen=True)
-class _Builder:
+class Builder:
     """Builds the parts of one layer."""
 
     costs: Costs
