@@ -48,6 +48,7 @@ class Row:
     tokens_per_second: float = 0.0
     mfu: float = 0.0
     bubble_share: float = 0.0
+    time_per_output_token: float = 0.0
     bound: str = ""
     flat_region: tuple[int, int] = (1, 1)
     default_pieces: int = 0
@@ -76,6 +77,18 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Memory:
+    """What an NPU of the fullest stage holds, by part. [B]"""
+
+    parts: dict[str, float]
+    total: float
+    capacity: float
+    fits: bool
+    shortfall: str
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """One equation as it was used: what for, the formula, the numbers put in, the value."""
 
@@ -100,6 +113,7 @@ class Answer:
     facts: dict[str, float] = field(default_factory=dict)
     meaning: dict[str, str] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
+    memory: Memory | None = None
     policies: tuple[Cut, ...] = ()
 
     @property

@@ -7,11 +7,14 @@ from pathlib import Path
 
 from mc2perf import evaluate
 from mc2perf.answer import Answer
+from mc2perf.footprint import Footprint, footprint_of
 from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_scenario, scenario_tree
 from mc2perf.scenario import DEFAULT_HARDWARE, Scenario, is_operator
+from mc2perf.studies.fit import Fit, nearest_fits
+from mc2perf.study import study_of
 
 
 def estimate(
@@ -73,6 +76,30 @@ def ask(
         ) from None
     both = {**from_file, **overrides}
     return estimate_scenario(scenario, both, own, explain), scenario, both
+
+
+def memory_of(
+    scenario: Scenario, overrides: Mapping[str, str], own: Sequence[Path] = (), fit: bool = False
+) -> tuple[Footprint, list[Fit]]:
+    """What an NPU holds of a model, and with ``fit`` what would make it fit, the fastest first.
+
+    Raises
+    ------
+    InputError
+        The target is an operator, or the scenario contradicts itself.
+    """
+    if is_operator(scenario.target):
+        raise InputError([f"memory: is of models; '{scenario.target}' is an operator"])
+    machine, model = load_machine(scenario.hardware, own, overrides), load_model(scenario.target)
+    held = footprint_of(study_of(scenario, machine, model))
+
+    def step_time(changed: Scenario) -> float:
+        best = evaluate.estimate(changed, machine, model).best
+        if best is None:
+            raise InputError(["no schedule is legal"])
+        return best.total_time
+
+    return held, nearest_fits(scenario, machine, model, step_time) if fit else []
 
 
 def _problems(load: Callable[[], object]) -> list[str]:

@@ -29,6 +29,7 @@ RESULTS = (
     Column("tokens_per_second", "1/s", "tokens per NPU / total_time"),
     Column("mfu", "1", "model FLOPs, nothing computed twice, over what the cubes could do at their peak"),
     Column("bubble_share", "1", "share of a whole step in which the slowest stage waits for the pipeline"),
+    Column("time_per_output_token", "s", "of a decode step: total_time / tokens it yields per sequence"),
     Column("flat_first", "1", "smallest count whose time is within 2 % of the best"),
     Column("flat_last", "1", "largest count up to which all are within 2 % of the best"),
 )
@@ -54,6 +55,12 @@ PLANNER = (
 )
 """What a capacity planner adds up, with and without communication side by side."""
 
+MEMORY = (
+    Column("memory_bytes", "B", "what an NPU of the fullest pipeline stage holds"),
+    Column("memory_capacity", "B", "memory of an NPU"),
+)
+"""Does it fit?"""
+
 PROVENANCE = (
     Column("warnings", "", "codes of the warnings that apply to this row"),
     Column("profile_hash", "", "fingerprint of every number of the hardware profile, overrides included"),
@@ -65,7 +72,7 @@ LOWER_IS_BETTER = (
     "total_time", "serial_time", "compute_time", "comm_time", "exposed_comm_time", "free_time", "host_time",
     "comm_ratio", "compute_stretch", "total_time_without_comm", "npus_needed", "servers_needed",
     "cost_per_million_tokens", "npus_needed_without_comm", "servers_needed_without_comm",
-    "cost_per_million_tokens_without_comm", "npus",
+    "cost_per_million_tokens_without_comm", "npus", "memory_bytes", "time_per_output_token",
 )  # fmt: skip
 HIGHER_IS_BETTER = (
     "tokens_per_second", "tokens_per_second_without_comm", "speedup", "hidden_ratio", "overlap_efficiency",
@@ -96,4 +103,4 @@ def dictionary() -> tuple[Column, ...]:
     >>> [column.name for column in dictionary()][:3]
     ['target', 'hardware', 'phase']
     """
-    return (*input_columns(), *RESULTS, *WORDS, *PLANNER, *PROVENANCE)
+    return (*input_columns(), *RESULTS, *WORDS, *PLANNER, *PROVENANCE, *MEMORY)

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf import schedules
-from mc2perf.answer import Answer, Cut, Remark, Row, Step
+from mc2perf.answer import Answer, Cut, Memory, Remark, Row, Step
 from mc2perf.equations import overlap, routing
 from mc2perf.equations.optimum import flat_region
+from mc2perf.footprint import footprint_of, shortfall
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
@@ -114,7 +115,9 @@ def _row(study: Study, outcome: Outcome, base: Results) -> Row:
     at: dict[str, Any] = {name: at_count(values, best).item() for name, values in numbers.items()}
     pieces = int(at["pieces"])
     at |= {"bound": BOUNDS[int(at["bound"])], "pieces": pieces}
-    at["mfu"] = 0.0 if study.model is None else at["mfu"]
+    at |= {
+        name: value for name, value in (("mfu", 0.0), ("time_per_output_token", 0.0)) if at[name] != at[name]
+    }
     row = Row(schedule=outcome.schedule, reason=outcome.note, tiles=outcome.tiles, **at)
     cut = float(pieces) if outcome.tried else 1.0
     forward, backward = segments_of(study, cut)
@@ -168,8 +171,9 @@ def _answer(scenario: Scenario, study: Study, rows: tuple[Row, ...], outcomes: l
     if scenario.target == MOE_LAYER:
         meaning = MOE_LAYER_MEANING
     groups = fused_groups(study.of_kind(Pair), study.of_kind(ExpertPath))
+    memory = _memory(study)
     remarks: tuple[Remark, ...] = tuple(
-        remarks_of(scenario, study.costs, rows, study.model, _refused_tiles(outcomes), groups)
+        remarks_of(scenario, study.costs, rows, _refused_tiles(outcomes), groups, _shortfall(memory))
     )
     return Answer(
         kind="operator" if study.model is None else "model",
@@ -181,7 +185,27 @@ def _answer(scenario: Scenario, study: Study, rows: tuple[Row, ...], outcomes: l
         sources=dict(sorted(Counter(q.kind for q in ledger.used.values()).items())),
         facts=_facts(study),
         meaning=dict(meaning),
+        memory=memory,
     )
+
+
+def _memory(study: Study) -> Memory | None:
+    """What an NPU holds, of a model."""
+    if study.model is None:
+        return None
+    held = footprint_of(study)
+    return Memory(
+        parts={name: np.asarray(size).item() for name, size in held.parts},
+        total=np.asarray(held.total).item(),
+        capacity=float(held.capacity),
+        fits=bool(np.all(held.fits)),
+        shortfall="" if np.all(held.fits) else shortfall(held),
+        assumptions=held.assumptions,
+    )
+
+
+def _shortfall(memory: Memory | None) -> str:
+    return "" if memory is None else memory.shortfall
 
 
 def _plain(value: object) -> object:

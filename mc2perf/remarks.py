@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mc2perf.answer import Remark, Row
 from mc2perf.costs import Costs
+from mc2perf.footprint import footprint_of
 from mc2perf.legality import undocumented_ranks
 from mc2perf.model import Model
 from mc2perf.operators import DTYPES, OPERATORS, Operator
@@ -37,7 +38,7 @@ CODES = {
     "RANKS_UNDOCUMENTED": "fused across servers with more ranks than the operator's document lists",
     "TILE_REFUSED": "some tile counts break a limit of the machine",
     "PEER_WINDOW": "bytes per peer are outside the operator's window",
-    "WEIGHTS_DO_NOT_FIT": "the weights alone exceed the memory",
+    "MEMORY_EXCEEDED": "an NPU holds more than its memory",
     "SLOWER_THAN_SERIAL": "what was asked for loses against serial",
     "BEYOND_OVERLAP": "pieces cost less than the whole: the gain is not overlap alone",
     "IMBALANCE_TOO_HIGH": "no rank can carry more than everything",
@@ -50,9 +51,9 @@ def remarks_of(
     scenario: Scenario,
     costs: Costs,
     rows: tuple[Row, ...],
-    model: Model | None,
     refused_tiles: dict[int, str],
     groups: list[tuple[str, float]],
+    shortfall: str,
 ) -> Iterator[Remark]:
     """Every warning that applies, most important first."""
     legal = [row for row in rows if row.legal]
@@ -72,7 +73,8 @@ def remarks_of(
     yield from _software(scenario, rows)
     yield from _undocumented(costs, rows, groups)
     yield from _limits(scenario, costs, rows, refused_tiles)
-    yield from _memory(scenario, costs, model)
+    if shortfall:
+        yield Remark("MEMORY_EXCEEDED", shortfall)
     for what in costs.ledger.extrapolated:
         yield Remark("EXTRAPOLATED", what)
     if scenario.capacity_factor is not None:
@@ -95,6 +97,7 @@ def warning_codes(results: Results) -> tuple[Codes, tuple[str, ...]]:
         "BEYOND_OVERLAP": r.serial > r.ceiling * CLEARLY * r.total,
         "SLOWER_THAN_SERIAL": r.total > r.serial * CLEARLY,
         "PEER_WINDOW": _outside_window(r.study),
+        "MEMORY_EXCEEDED": r.study.model is not None and ~footprint_of(r.study).fits,
     }
     index: Codes = np.zeros((1, 1), np.intp)
     for bit, mask in enumerate(masks.values()):
@@ -116,7 +119,6 @@ def _common_codes(study: Study, outcome: Outcome) -> list[str]:
         "CANN_8_0": "CANN 8.0" in outcome.note,
         "IMBALANCE_TOO_HIGH": scenario.imbalance > max([ranks for _, ranks in groups], default=1.0),
         "RANKS_UNDOCUMENTED": fused and any(undocumented_ranks(costs, *group) for group in groups),
-        "WEIGHTS_DO_NOT_FIT": study.model is not None and any(_memory(scenario, costs, study.model)),
         "EXTRAPOLATED": bool(costs.ledger.extrapolated),
         "DROPS_TOKENS": scenario.capacity_factor is not None,
     }
@@ -219,30 +221,6 @@ def _limits(
                 f"{per_peer / 2**20:.3g} MiB per peer; the operator takes "
                 f"{limits.peer_window_min / 2**20:g} to {limits.peer_window_max / 2**20:g} MiB",
             )
-
-
-def _memory(scenario: Scenario, costs: Costs, model: Model | None) -> Iterator[Remark]:
-    """Weights of one NPU against its memory; activations, gradients and optimizer come on top."""
-    if model is None:
-        return
-    held = weight_bytes(scenario, costs, model)
-    costs.ledger.use("memory.capacity", costs.machine.memory.capacity)
-    if held > costs.machine.memory.capacity:
-        capacity = costs.machine.memory.capacity
-        size = f"{held / 1e9:.0f} of {capacity / 1e9:.0f} GB"
-        yield Remark("WEIGHTS_DO_NOT_FIT", f"weights alone take {size} per NPU without pipeline parallelism")
-
-
-def weight_bytes(scenario: Scenario, costs: Costs, model: Model) -> float:
-    """Weights on one NPU: routed experts cut by ep (or tp), the rest by tp. [B]"""
-    e = model.experts
-    routed = float(e.count * model.matrices * e.payload_width * e.width * model.num_moe_layers) if e else 0.0
-    ep = scenario.ep or (
-        1.0 if scenario.tp > 1 else min(e.count if e else 1.0, costs.machine.ranks_per_server)
-    )
-    cut = ep if ep > 1 else scenario.tp
-    rest = model.parameter_count - routed
-    return (routed / cut + rest / scenario.tp) * DTYPES[scenario.dtype].size
 
 
 def _step_assumptions(scenario: Scenario) -> Iterator[str]:

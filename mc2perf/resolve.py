@@ -214,7 +214,7 @@ def model_layout(
         npus = replica * scenario.dp
     count = float(model.experts.count) if model.experts else 1.0
     stage = npus // scenario.pp
-    ep = scenario.ep or (1.0 if scenario.tp > 1 else default_ep(count, stage))
+    ep = scenario.ep or (1.0 if scenario.tp > 1 else default_ep(count, max(stage, 1.0)))
     problems += _parallel_problems(scenario, machine, model, npus, ep)
     samples, seq_len = _batch(scenario)
     problems += _batch_problems(scenario, samples, seq_len)
@@ -336,7 +336,7 @@ def serving_problems(scenario: Scenario) -> Iterator[str]:
     if scenario.phase == "decode":
         for name in ("seq_len", "tokens"):
             if getattr(scenario, name) is not None:
-                yield f"{name}: a decode step takes one token of each sequence; write context_len and batch_size"
+                yield f"{name}: a decode step takes one token of each sequence; write context_len, batch_size"
 
 
 def _batch(scenario: Scenario) -> tuple[Num, Num]:

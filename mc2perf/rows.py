@@ -178,6 +178,9 @@ DEFINITIONS: dict[str, Callable[[Results], Num]] = {
     "ceiling": lambda r: r.ceiling,
     "tokens_per_second": lambda r: ratio(r.study.counted_tokens, r.total),
     "mfu": lambda r: r.mfu,
+    "time_per_output_token": lambda r: (
+        r.total / r.study.step_tokens if r.study.scenario.phase == "decode" else np.nan
+    ),
     "bubble_share": lambda r: ratio(r.timing.idle, r.total),
     "bound": lambda r: r.bound,
 }

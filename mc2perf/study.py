@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mc2perf import schedules
 from mc2perf.costs import Costs, Ledger
+from mc2perf.equations.serving import tokens_per_step
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
@@ -39,7 +40,7 @@ from mc2perf.workload.decode import cached_layers, keys_seen
 from mc2perf.workload.experts import expert_path
 from mc2perf.workload.fused import fused_pair, moe_layer_routing
 from mc2perf.workload.layer import LayerParts, Layout, layers_of
-from mc2perf.workload.parts import ExpertPath, Pair, Part, Plain, all_segments, time_of
+from mc2perf.workload.parts import ExpertPath, Pair, Part, Plain, Ring, all_segments, time_of
 
 MOST_TILES = 1024
 """More tiles than this are never tried on their own; any number may be asked for."""
@@ -69,7 +70,7 @@ def by_group(parts: tuple[Part, ...], handle: Callable[[Part], Timing]) -> dict[
     return groups
 
 
-GROUPS: dict[type, str] = {Plain: "", Pair: "tp", ExpertPath: "ep"}
+GROUPS: dict[type, str] = {Plain: "", Ring: "cp", Pair: "tp", ExpertPath: "ep"}
 """Kind of a part -> the parallel group it communicates in."""
 
 
@@ -118,9 +119,16 @@ class Study:
     @property
     def counted_tokens(self) -> Num:
         """Tokens per NPU of the time that is estimated: of a micro-batch, or of a whole step."""
+        if self.layout is not None and self.scenario.phase == "decode":
+            return self.tokens / self.layout.seq_len * self.step_tokens
         if self.layout is None or self.scenario.global_batch_size is None:
             return self.tokens
         return self.scenario.global_batch_size * self.layout.seq_len / self.npus
+
+    @property
+    def step_tokens(self) -> Num:
+        """Tokens that a decode step yields per sequence: one, and the drafts that are accepted."""
+        return tokens_per_step(self.scenario.acceptance, self.scenario.speculative_tokens)
 
     @functools.cached_property
     def model_flops(self) -> Num:

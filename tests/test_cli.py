@@ -25,7 +25,11 @@ Run = Callable[..., tuple[int, str, str]]
 COMMANDS = [
     [],
     ["estimate"],
+    ["sweep"],
+    ["breakeven"],
+    ["validate"],
     ["operators"],
+    ["columns"],
     ["profiles"],
     ["profiles", "list"],
     ["profiles", "show"],
@@ -144,7 +148,7 @@ def test_version(flag: str, run: Run) -> None:
 def test_flags_and_fields_are_one_vocabulary() -> None:
     import inspect
 
-    own = {"dispatcher", "profiles", "set", "explain", "format", "output", "save_scenario"}
+    own = {"dispatcher", "profiles", "set", "explain", "memory", "fit", "format", "output", "save_scenario"}
     given = inspect.signature(cli.estimate).parameters
     assert set(given) - own == {field.name for field in fields(Scenario)}
     for spec, how in inputs():

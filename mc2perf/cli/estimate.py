@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from mc2perf.problems import InputError
 
 if TYPE_CHECKING:
     from mc2perf.answer import Answer
+    from mc2perf.scenario import Scenario
 
 EXAMPLES = """\
 mc2perf estimate mixtral-8x7b
@@ -37,6 +39,12 @@ def estimate(
     profiles: ProfileFolders = None,
     set: Overrides = None,
     explain: Annotated[bool, typer.Option("--explain", help="print every formula with its numbers")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="print what an NPU holds; exit 1 if that is more than its memory")
+    ] = False,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="as --memory, with changes that would make it fit, fastest first")
+    ] = False,
     format: Annotated[
         str | None,
         typer.Option(
@@ -72,13 +80,29 @@ def estimate(
         raise InputError(problems)
     if save_scenario:
         files.write(_yaml(scenario_tree(scenario, overrides)), save_scenario)
-    files.write(_text(answer, form, explain), output)
+    text, fits = _text(answer, form, explain), True
+    if memory or fit:
+        held, fits = _memory(scenario, overrides, folders(profiles), form, fit)
+        text += held
+    files.write(text, output)
     if form in ("json", "csv"):
         for remark in answer.warnings:
             typer.echo(f"warning {remark.code}: {remark.text}", err=True)
     asked = answer.rows[-1:] if scenario.schedule != "all" else answer.rows
-    if not any(row.legal for row in asked):
+    if not fits or not any(row.legal for row in asked):
         raise typer.Exit(1)
+
+
+def _memory(
+    scenario: Scenario, overrides: dict[str, str], own: list[Path], form: str, fit: bool
+) -> tuple[str, bool]:
+    """The memory table where people read, and whether it fits; JSON has it anyway."""
+    from mc2perf.api import memory_of
+    from mc2perf.writers.footprint import to_memory_table
+
+    held, fits = memory_of(scenario, overrides, own, fit)
+    style = {"table": "simple", "markdown": "github"}.get(form)
+    return "\n" + to_memory_table(held, fits, style) if style else "", bool(held.fits.all())
 
 
 def _format(output: str | None, asked: str | None, problems: list[str]) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from mc2perf.columns import dictionary
 from mc2perf.cutting import CUTS
 from mc2perf.equations.optimum import flat_region
+from mc2perf.footprint import footprint_of
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.problems import InputError
@@ -232,6 +233,11 @@ def _results(rows: Rows, outcome: Outcome, results: Results, plan: Plan) -> None
         codes, texts = warning_codes(results)
         return np.where(rows.refused, len(texts), _at(codes, best)), (*texts, "")
 
+    if study.model is not None:
+        held = footprint_of(study)
+        rows.numbers |= {
+            "memory_bytes": np.asarray(held.total), "memory_capacity": np.full((1, 1), float(held.capacity))
+        }  # fmt: skip
     timed = study.model is not None or np.any(study.tokens)
     names = [name for name in results if name != "bound" and (timed or name != "tokens_per_second")]
     rows.numbers |= {name: partial(chosen, name) for name in names}

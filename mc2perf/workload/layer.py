@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from mc2perf.costs import Cost, Costs
-from mc2perf.equations import attention
+from mc2perf.equations import attention, steps, training
 from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
 from mc2perf.workload.experts import Routing, expert_path, expert_path_backward, joined
-from mc2perf.workload.parts import Pair, PairPieces, Part, Plain, Segment, Segments
+from mc2perf.workload.parts import Pair, PairPieces, Part, Plain, Ring, Segment, Segments
 
 NORM_BYTES = 20.0
 """Bytes per token and hidden element of two norms and two residual additions in bf16 (5 reads, 5 writes)."""
@@ -132,10 +132,12 @@ class Builder:
 
     @property
     def hidden(self) -> float:
+        """Hidden size."""
         return float(self.model.hidden_size)
 
     @property
     def item(self) -> float:
+        """Bytes of an activation: 1-byte types are kept as 16 bit between the matmuls. [B]"""
         return max(DTYPES[self.layout.dtype].size, 2.0)
 
     # --- a matmul with its tensor-parallel collective -------------------------------------------------
@@ -280,7 +282,23 @@ class Builder:
             cost = self.costs.attention(name, flops / pieces, self.layout.dtype, context)
             return (Segment(name, "compute", cost),)
 
-        return Plain(name, build)
+        if self.layout.cp == 1 or mixer.kind == "linear":
+            return Plain(name, build)
+        return Ring(name, lambda pieces: self._around(mixer, name, times, pieces, *build(pieces)))
+
+    def _around(self, mixer: Attention, name: str, times: float, pieces: Num, core: Segment) -> Segments:
+        """Attention block by block, the next block of keys and values on its way; in backward, gradients too."""
+        cp, tp = self.layout.cp, self.layout.tp
+        kv_heads = float(mixer.heads if mixer.kind == "mla" else mixer.kv_heads)
+        size = training.ring_attention_bytes(
+            self.layout.gathered / pieces, max(kv_heads / tp, 1.0), float(mixer.head_dim),
+            float(mixer.v_head_dim), self.item * (1.0 if times == 1.0 else 2.0), cp,
+        )  # fmt: skip
+        hop = self.costs.send(f"{name} ring", size / (cp - 1.0), tp)
+        # the first block is there; every other one travels while the one before is computed
+        covered = core.cost.time * (cp - 1.0) / cp
+        exposed = steps.exposed_time(hop.time * (cp - 1.0), covered)
+        return (core, Segment(f"{name} ring", "comm", Cost(exposed, 0.0), "cp"))
 
     def _core_flops(self, mixer: Attention, context: Num) -> Num:
         """FLOPs of scores and values (or of a linear state) for all tokens of a tensor-parallel group."""

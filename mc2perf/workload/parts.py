@@ -49,6 +49,11 @@ class Plain:
     build: Callable[[Num], Segments]
 
 
+@dataclass(frozen=True)
+class Ring(Plain):
+    """Attention with context parallelism: keys and values travel beside it; what is left over is exposed."""
+
+
 class PairPieces(NamedTuple):
     """One piece of a pair: what is sent once before, the transfer, the matmul, own rows, what follows."""
 

@@ -29,6 +29,8 @@ def document(answer: Answer) -> dict[str, Any]:
     }
     if answer.meaning:
         tree["meaning"] = answer.meaning
+    if answer.memory:
+        tree["memory"] = vars(answer.memory) | {"assumptions": list(answer.memory.assumptions)}
     if answer.policies:
         tree["policies"] = [vars(cut) for cut in answer.policies]
     if answer.steps:

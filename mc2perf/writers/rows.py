@@ -28,6 +28,7 @@ UNITS = {
     "reason": "",
     "mfu": "1",
     "bubble_share": "1",
+    "time_per_output_token": "s",
 }
 """Every column of a result, in order, with its SI unit; columns are only ever appended."""
 
@@ -39,7 +40,7 @@ def record(row: Row) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in UNITS if name != "reason"}
     if not row.tokens_per_second:
         del values["tokens_per_second"]
-    for name in ("mfu", "bubble_share"):
+    for name in ("mfu", "bubble_share", "time_per_output_token"):
         if not values[name]:
             del values[name]
     values |= {"legal": True, "flat_region": list(row.flat_region)}
