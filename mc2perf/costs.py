@@ -37,8 +37,8 @@ from mc2perf.machine import (
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
 
-CLIFF = 1.1
-"""A transfer one byte longer that takes so many times as long has changed its algorithm."""
+CLIFF = 1.25
+"""A transfer one byte longer that takes so many times as long has outgrown a buffer."""
 
 
 class Cost(NamedTuple):
@@ -157,13 +157,19 @@ class Shape:
 
 @dataclass
 class Costs:
-    """Prices on one machine under the choices of one scenario."""
+    """Prices on one machine under the choices of one scenario.
+
+    ``cuts_messages``: who sends a message that has outgrown the library's buffer sends it in parts that have
+    not, as frameworks do; a single call, as in a table of measured collectives, goes over the cliff.
+    """
 
     machine: Machine
     ledger: Ledger
     engine: str | None = None
     matmul_rule: str | None = None
     warm_l2: bool = False
+    cuts_messages: bool = False
+    _cliffs: dict[tuple[str, float, float], list[float]] = field(default_factory=dict)
     _columns: dict[tuple[int, float, float, float], list[NDArray[np.float64]]] = field(default_factory=dict)
 
     @property
@@ -520,18 +526,6 @@ class Costs:
             return Cost(near.work + across.work, near.launch + across.launch)
         return Cost(np.maximum(near.work, across.work), near.launch + across.launch)
 
-    def cliffs(self, name: str, ranks: float) -> NDArray[np.float64]:
-        """Array sizes just above which a collective takes much longer: its algorithm changes there. [B]"""
-        _, tier = self.tiers_for(ranks)[0]
-        curve = self.engine_of(tier)[1].curves.get(name)
-        if curve is None:
-            return np.zeros(0)
-        fits = curve.device or curve.ranks
-        ends = {band.up_to * wider for p, fit in fits.items() for band in fit for wider in (1.0, ranks / p)}
-        edges = np.array(sorted(end for end in ends if math.isfinite(end)))
-        under, over = (self.collective("cliff", name, edges * x, ranks).work for x in (1.0, 1.0 + 1e-9))
-        return edges[np.asarray(over) > CLIFF * np.asarray(under)]
-
     def send(self, label: str, size: Num, distance: float) -> Cost:
         """Price a message from one rank to another.
 
@@ -586,6 +580,45 @@ class Costs:
         return Cost(scaled, np.maximum(time - device, 0.0))
 
     def _on_curve(
+        self,
+        label: str,
+        path: str,
+        engine: Engine,
+        curve: Curve,
+        fits: Mapping[int, tuple[Band, ...]],
+        size: Num,
+        ranks: float,
+        slower: float,
+    ) -> Num:
+        """A fitted curve, the message cut where that avoids a cliff."""
+        price = partial(self._in_one_call, label, path, engine, curve, fits, ranks=ranks, slower=slower)
+        time = price(size=size)
+        for edge in self._edges(path, fits, price, ranks, slower) if self.cuts_messages else ():
+            parts = np.ceil(size / edge)
+            if np.any(parts > 1.0):
+                time = np.minimum(time, parts * price(size=size / parts))
+        return time
+
+    def _edges(
+        self,
+        path: str,
+        fits: Mapping[int, tuple[Band, ...]],
+        price: Callable[..., Num],
+        ranks: float,
+        slower: float,
+    ) -> list[float]:
+        """Sizes just above which a curve jumps, found by pricing either side of every band's end. [B]"""
+        key = (path, ranks, slower)
+        if key not in self._cliffs:
+            recording, self.ledger.recording = self.ledger.recording, False
+            ends = {b.up_to * wider for p, fit in fits.items() for b in fit for wider in (1.0, ranks / p)}
+            at = np.array(sorted(end for end in ends if math.isfinite(end)))
+            under, over = (np.asarray(price(size=at * x)) for x in (1.0, 1.0 + 1e-9)) if len(at) else (at, at)
+            self._cliffs[key] = at[over > CLIFF * under].tolist()
+            self.ledger.recording = recording
+        return self._cliffs[key]
+
+    def _in_one_call(
         self,
         label: str,
         path: str,

@@ -5,7 +5,7 @@ Whoever chooses, one cost prices the cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,19 +43,7 @@ def counts_to_price(study: Study, pair: Pair, tried: Counts) -> Counts:
     feasible = ~np.broadcast_to(refused_at(tried.refused), (_rows(pair), tried.pieces.shape[-1]))
     most = tried.pieces[0][tried.pieces.shape[-1] - 1 - np.argmax(feasible[:, ::-1], axis=-1)]
     chosen = _by_formula(study, pair, feasible, tried.pieces, most)
-    below = _below_cliffs(study, pair, feasible, tried.pieces)
-    return Counts(np.stack([np.ones_like(chosen), chosen, *below], axis=-1))
-
-
-def _below_cliffs(
-    study: Study, pair: Pair, feasible: NDArray[np.bool_], counts: Numbers
-) -> Iterator[Numbers]:
-    """The fewest pieces whose message stays below each cliff of the link: no line sees it coming."""
-    if not pair.collective or np.ndim(pair.message) == 0:
-        return
-    for size in study.costs.cliffs(pair.collective, pair.ranks):
-        fewest = np.maximum(np.ceil(pair.message / size), 1.0)
-        yield neighbours(fewest, feasible, counts)[1]
+    return Counts(np.stack([np.ones_like(chosen), chosen], axis=-1))
 
 
 def _rows(pair: Pair) -> int:

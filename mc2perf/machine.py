@@ -152,13 +152,18 @@ MatmulRule = ConstantRule | L2StepsRule | PowerRule | LinearRule | CurveRule | K
 
 @dataclass(frozen=True, kw_only=True)
 class Cube:
-    """The matrix engine of one rank: cores, peak by dtype, base block and the utilisation rules."""
+    """The matrix engine of one rank: cores, peak by dtype, base block and the utilisation rules.
+
+    ``sustained`` is the share of the speed of single kernels that whole training steps keep up: clocks under
+    load, gaps between kernels. It is fitted to step times, and never mixed with the speed of one matmul.
+    """
 
     cores: Count
     peak: dict[str, FlopsPerSecond]
     base_block: Block
     rule: str
     rules: dict[str, MatmulRule]
+    sustained: Ratio = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

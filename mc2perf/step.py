@@ -169,11 +169,20 @@ def _stage(
         for group in ("tp", "ep", "cp")
         if any(group in p for p in passes)
     }
+    everything = _sustained(study, everything)
     back = sum((t for p in (backward, outer_backward, repeated) for t in p.values()), schedules.NOTHING)
     if study.scenario.pp > 1:
         traffic["pp"] = Traffic(sends.time, sends.time)
         everything = everything + Timing(sends.time, 0.0, sends.time, 0.0, sends.time, 0.0, 0.0)
     return Stage(everything, back.total, traffic)
+
+
+def _sustained(study: Study, timing: Timing) -> Timing:
+    """Whole steps compute slower than single kernels: clocks under load, gaps between kernels."""
+    sustained = study.costs.machine.cube.sustained
+    study.costs.ledger.use("cube.sustained", sustained)
+    more = (1.0 / sustained - 1.0) * timing.compute
+    return timing._replace(total=timing.total + more, compute=timing.compute + more, busy=timing.busy + more)
 
 
 def _sum_of(parts: list[tuple[float, dict[str, Timing]]]) -> dict[str, Timing]:

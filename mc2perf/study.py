@@ -159,7 +159,8 @@ class Study:
 
 def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study:
     """Resolve a scenario; raises every contradiction between scenario, machine and model."""
-    costs = Costs(machine, Ledger(), scenario.engine, scenario.matmul_rule, warm_l2=scenario.l2 == "warm")
+    warm = scenario.l2 == "warm"
+    costs = Costs(machine, Ledger(), scenario.engine, scenario.matmul_rule, warm, cuts_messages=True)
     scenario = as_columns(scenario)
     if is_operator(scenario.target):
         return _operator_study(scenario, costs)

@@ -130,6 +130,7 @@ BATTERY: tuple[dict[str, Any], ...] = (
     {"target": "mixtral-8x7b", "schedule": "all", "seq_len": 64.0},
     {"target": "mixtral-8x7b", "schedule": "all", "tp": 8.0, "batch_size": 4.0},
     {"target": "deepseek-v3", "schedule": "all", "ep": 16.0, "tokens": 1024.0},
+    {"target": "mixtral-8x7b", "schedule": "serial", "global_batch_size": 64.0, "tp": 8.0},
     {"target": "deepseek-v3", "schedule": "all", "ep": 8.0, "tokens": 1024.0},
     {"target": "matmul_all_reduce", "m": 8192.0, "n": 4096.0, "k": 4096.0, "ranks": 4.0},
     {"target": "all_gather_matmul", "m": 4096.0, "n": 4096.0, "k": 4096.0, "ranks": 2.0},

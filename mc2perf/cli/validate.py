@@ -32,6 +32,7 @@ def validate(
         str, typer.Option(metavar="WORD", help="the machine that --kernels was measured on")
     ] = DEFAULT_HARDWARE,
     format: Annotated[str, typer.Option(metavar="WORD", help="table or json")] = "table",
+    summary: Annotated[bool, typer.Option("--summary", help="the scores alone")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="list every scored value in the table")] = False,
 ) -> None:
     """Score the model against published measurements, beside a naive one; nothing is tuned."""
@@ -58,4 +59,4 @@ def validate(
     if problems:
         raise InputError(problems)
     parts = (found.cases, found.scored, found.scores, found.checks, tables)
-    sys.stdout.write(to_json(*parts) if format == "json" else to_text(*parts, rows=rows))
+    sys.stdout.write(to_json(*parts) if format == "json" else to_text(*parts, rows=rows, summary=summary))

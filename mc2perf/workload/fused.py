@@ -65,8 +65,6 @@ def fused_pair(costs: Costs, operator: Operator, sizes: Sizes) -> Pair:
         experts=int(sizes.experts) if operator.grouped else 0,
         piece_bytes=payload_row_bytes(operator, sizes),
         scale_bytes=scale_bytes(operator, sizes),
-        collective=operator.collective,
-        message=payload_bytes(operator, sizes) if payload_is_cut(operator, sizes) else 0.0,
     )
 
 

@@ -66,10 +66,7 @@ class PairPieces(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """A collective next to a matmul; ``build(n, local_first)`` prices a piece.
-
-    ``message`` is the whole array of the collective, cut with the pieces; 0 where it is not. [B]
-    """
+    """A collective next to a matmul; ``build(n, local_first)`` prices a piece."""
 
     name: str
     order: Literal["comm_first", "compute_first"]
@@ -80,8 +77,6 @@ class Pair:
     experts: int = 0
     piece_bytes: Num = 0.0
     scale_bytes: Num = 0.0
-    collective: str = ""
-    message: Num = 0.0
 
 
 class ExpertPieces(NamedTuple):

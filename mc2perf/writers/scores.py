@@ -32,8 +32,12 @@ def to_text(
     kernels: Sequence[KernelScore] = (),
     *,
     rows: bool = False,
+    summary: bool = False,
 ) -> str:
-    """Tables for a terminal; ``rows`` adds one with every scored value."""
+    """Tables for a terminal; ``rows`` adds one with every scored value, ``summary`` leaves lists out."""
+    if summary:
+        families = [score for score in scores if score.by in ("family", "level")]
+        return "\n\n".join([_intro(cases, values), *_score_tables(families)]) + "\n"
     blocks = [
         _intro(cases, values),
         *_score_tables(scores),
