@@ -100,7 +100,7 @@ FLAGS = [
         (*MODEL, "--dispatcher", "mc2", "--schedule", "coc"),
         "dispatcher: says something else than schedule; give one of both",
     ),
-    ((*MODEL, "--phase", "decode"), "phase: 'decode' is not known; write one of prefill, train"),
+    ((*MODEL, "--phase", "decoding"), "phase: 'decoding' is not known; did you mean 'decode'?"),
     ((*MODEL, "--cann", "7.0"), "cann: '7.0' is not known; did you mean '8.0'?"),
     ((*MODEL, "--l2", "hot"), "l2: 'hot' is not known; write one of cold, warm"),
     ((*MODEL, "--host", "x"), "host: 'x' is not known; write one of eager, graph"),

@@ -16,7 +16,12 @@ from mc2perf.scenario import Scenario
 from mc2perf.step import stage_counts, weights_of_a_rank
 from mc2perf.study import study_of
 
-DENSE: dict[str, Any] = {"target": "llama-2-7b", "hardware": "atlas_800t_a2", "schedule": "serial"}
+SINGLE = {"cube.sustained": "1"}
+"""Whole steps as fast as single kernels: sums by hand then hold."""
+
+DENSE: dict[str, Any] = {
+    "target": "llama-2-7b", "hardware": "atlas_800t_a2", "schedule": "serial", "set": SINGLE,
+}  # fmt: skip
 MIXTRAL: dict[str, Any] = {"target": "mixtral-8x7b", "hardware": "atlas_800t_a2", "schedule": "serial"}
 
 
@@ -125,6 +130,14 @@ def test_a_step_adds_up(layout: dict[str, Any], schedule: str) -> None:
     assert step.serial_time == serial.total_time
 
 
+def test_whole_steps_compute_at_their_sustained_speed() -> None:
+    fast = row(**DENSE, tp=8, global_batch_size=8)
+    slow = row(**{**DENSE, "set": {"cube.sustained": "0.5"}}, tp=8, global_batch_size=8)
+    optimizer = adam(load_model("llama-2-7b").parameter_count / 8)
+    assert slow.compute_time - optimizer == close(2.0 * (fast.compute_time - optimizer))
+    assert slow.comm_time == fast.comm_time
+
+
 def test_overlapped_gradients_cost_no_more() -> None:
     layout = {**DENSE, "tp": 1, "pp": 1, "global_batch_size": 64}
     exposed, hidden = row(**layout), row(**layout, grad_overlap=True)
@@ -135,7 +148,7 @@ def test_overlapped_gradients_cost_no_more() -> None:
 
 def test_a_distributed_optimizer_moves_less() -> None:
     # on A2 the measured reduce-scatter collapses above its buffer, and all-reduce wins
-    layout = {**DENSE, "hardware": "atlas_800t_a3", "tp": 1, "global_batch_size": 64}
+    layout = {**DENSE, "hardware": "atlas_800t_a3", "set": {}, "tp": 1, "global_batch_size": 64}
     assert row(**layout).total_time < row(**layout, distributed_optimizer=False).total_time
 
 

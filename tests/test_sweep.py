@@ -49,7 +49,7 @@ def same(row: dict[str, Any], single: Row) -> None:
         return
     for name in NUMBERS:
         value = getattr(single, name)
-        if name in ("tokens_per_second", "mfu") and not value:
+        if name in ("tokens_per_second", "mfu", "time_per_output_token") and not value:
             assert math.isnan(row[name])
         else:
             assert row[name] == value, name

@@ -256,7 +256,7 @@ STEP = "hardware: atlas_800t_a2, phase: train, seq_len: 4096, global_batch_size:
         ("llama-2-7b", STEP + ", num_layers: '4, 8'", "", "'4, 8' is not one number"),
         ("llama-2-7b", STEP.replace(", npus: 8", ""), ", unstated: [dp]", "unstated: dp"),
         ("llama-2-7b", STEP.replace("hardware: atlas_800t_a2, ", ""), "", "unstated: hardware"),
-        ("llama-2-7b", STEP.replace("train", "decode"), "", "phase: 'decode' is not known"),
+        ("llama-2-7b", STEP.replace("train", "decoding"), "", "phase: 'decoding' is not known"),
         ("llama-2-7b", STEP.replace("800t_a2", "900"), "", "atlas_900"),
         ("llama-2-7b", STEP + ", system: comet", "", "how comet overlaps is none of the schedules"),
         ("matmul_all_reduce", "hardware: atlas_800t_a2, ranks: 8, m: 64, n: 64, k: 64, requests: 1", "",

@@ -80,10 +80,10 @@ def what_if_of(
     Examples
     --------
     >>> from mc2perf.readers.profiles import load_machine
-    >>> asked = Scenario(target="all_gather_matmul", m=4096.0, n=4096.0, k=8192.0, ranks=8.0)
+    >>> asked = Scenario(target="all_gather_matmul", m=4096.0, n=4096.0, k=8192.0, schedule="mc2")
     >>> sheet = what_if_of(asked, load_machine("atlas_800i_a2"))
     >>> sheet.title
-    'all_gather_matmul on atlas_800i_a2: mc2, pieces: 8'
+    'all_gather_matmul on atlas_800i_a2: mc2, pieces: 4'
     """
     if scenario.policy not in ("scan", "closed_form"):
         scenario = replace(scenario, policy="scan")

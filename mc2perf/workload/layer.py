@@ -287,7 +287,7 @@ class Builder:
         return Ring(name, lambda pieces: self._around(mixer, name, times, pieces, *build(pieces)))
 
     def _around(self, mixer: Attention, name: str, times: float, pieces: Num, core: Segment) -> Segments:
-        """Attention block by block, the next block of keys and values on its way, in backward with gradients."""
+        """Attention block by block, the next keys and values on their way; in backward, gradients too."""
         cp, tp = self.layout.cp, self.layout.tp
         kv_heads = float(mixer.heads if mixer.kind == "mla" else mixer.kv_heads)
         size = training.ring_attention_bytes(
