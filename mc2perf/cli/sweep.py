@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,7 +114,6 @@ def sweep(
     if problems:
         raise InputError(problems)
     _echo(asked)
-    _collect_garbage()
     try:
         if parts:
             found = _write_parts(asked, str(cluster), output or "-")
@@ -131,12 +129,6 @@ def sweep(
         raise InputError([said]) from None
     if not found:
         raise typer.Exit(1)
-
-
-def _collect_garbage() -> None:
-    """A long run needs it, here and in its processes, but not of what is loaded by now."""
-    gc.freeze()
-    gc.enable()
 
 
 def _form(output: str | None, asked: str | None, digits: str, problems: list[str]) -> str:
@@ -215,7 +207,6 @@ class _Progress:
     def __call__(self, rows: int) -> None:
         """Take more rows."""
         self.rows += rows
-        gc.collect()  # columns that nobody asked for hold their block; its numbers are large, its objects few
         if self.bar is not None:
             from time import monotonic
 

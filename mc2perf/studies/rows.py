@@ -71,6 +71,11 @@ class Rows:
         numbers = {n: v.reshape(-1, 1) for n, v in block.items() if not isinstance(v, Words)}
         return cls((length(block), 1), dict(numbers), dict(words))
 
+    def forget(self) -> None:
+        """Let go of every column: those still to be worked out hold these rows, and memory with them."""
+        self.numbers.clear()
+        self.words.clear()
+
     def say(self, **texts: str) -> None:
         """Set words that are the same in every row."""
         for name, text in texts.items():

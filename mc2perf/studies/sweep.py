@@ -154,6 +154,7 @@ class Sweep:
             scores = self._scores(rows)
             at = self._best(scores)
             found = (scores if at is None else scores[at], rows.block(columns, at))
+            rows.forget()
             if best is not None:
                 better = found[0] < best[0]
                 found = (np.minimum(found[0], best[0]), merged(best[1], found[1], better))
