@@ -487,7 +487,14 @@ class Costs:
         return [self.engine_of(tier)[1] for _, tier in self.tiers_for(ranks)]
 
     def collective(
-        self, label: str, name: str, size: Num, ranks: float, kept: Num = 1.0, stride: float = 1.0
+        self,
+        label: str,
+        name: str,
+        size: Num,
+        ranks: float,
+        kept: Num = 1.0,
+        stride: float = 1.0,
+        launched: bool = True,
     ) -> Cost:
         """Price a collective of a whole array over a group of ranks.
 
@@ -503,13 +510,15 @@ class Costs:
             Share of an all-to-all's crossing traffic that de-duplication per server leaves.
         stride : float
             Distance between neighbours of the group: 1 for ranks side by side, tp for data parallelism.
+        launched : bool
+            Whether the host launches it; inside a kernel what the host adds is not worked out.
         """
         if ranks <= 1:
             return Cost(0.0 * size, 0.0)
         (inner_name, inner), *outer = self.tiers_for(ranks * stride)
         inside = min(ranks, max(float(inner.ranks) // stride, 1.0))
         if inside == ranks:
-            return self._on_tier(label, name, inner_name, inner, size, inside)
+            return self._on_tier(label, name, inner_name, inner, size, inside, launched)
         if inside == 1:
             far_name, far = outer[-1]
             return self._on_wires(label, name, far_name, far, size, ranks)
@@ -554,7 +563,9 @@ class Costs:
         )  # fmt: skip
         return Cost(work, engine.host_launch)
 
-    def _on_tier(self, label: str, name: str, at: str, tier: Tier, size: Num, ranks: float) -> Cost:
+    def _on_tier(
+        self, label: str, name: str, at: str, tier: Tier, size: Num, ranks: float, launched: bool = True
+    ) -> Cost:
         engine_name, engine = self.engine_of(tier)
         if name not in engine.curves:
             return self._on_wires(label, name, at, tier, size, ranks)
@@ -570,13 +581,15 @@ class Costs:
             self.ledger.use(f"{path}.host_launch", engine.host_launch)
             launch = np.minimum(engine.host_launch, time)
             return Cost(time - launch, launch)
+        on_device, at_device = f"{label} on the device", f"{at_path}.device"
+        scaled = self._on_curve(on_device, at_device, engine, curve, curve.device, size, ranks, slower)
+        if not launched:
+            return Cost(scaled, 0.0)
         # what the host adds was measured on the fitted links and does not change with them
         time = self._on_curve(label, f"{at_path}.ranks", engine, curve, curve.ranks, size, ranks, 1.0)
-        on_device, at_device = f"{label} on the device", f"{at_path}.device"
-        device = self._on_curve(on_device, at_device, engine, curve, curve.device, size, ranks, 1.0)
-        scaled = device
+        device = scaled
         if slower != 1.0:
-            scaled = self._on_curve(on_device, at_device, engine, curve, curve.device, size, ranks, slower)
+            device = self._on_curve(on_device, at_device, engine, curve, curve.device, size, ranks, 1.0)
         return Cost(scaled, np.maximum(time - device, 0.0))
 
     def _on_curve(
@@ -594,9 +607,9 @@ class Costs:
         price = partial(self._in_one_call, label, path, engine, curve, fits, ranks=ranks, slower=slower)
         time = price(size=size)
         for edge in self._edges(path, fits, price, ranks, slower) if self.cuts_messages else ():
-            parts = np.ceil(size / edge)
-            if np.any(parts > 1.0):
-                time = np.minimum(time, parts * price(size=size / parts))
+            over = np.greater(size, edge)
+            if np.any(over):
+                time = _cut_where(over, time, np.asarray(size, float), edge, price)
         return time
 
     def _edges(
@@ -708,6 +721,16 @@ class Costs:
             bandwidth=link_bandwidth(tier, ranks) * engine.wires.efficiency,
         )  # fmt: skip
         return Cost(work, engine.host_launch)
+
+
+def _cut_where(
+    over: NDArray[np.bool_], time: Num, size: NDArray[np.float64], edge: float, price: Callable[..., Num]
+) -> Num:
+    """Times of messages, those over an edge sent in parts if that is faster; only these are priced again."""
+    times = np.array(np.broadcast_to(time, size.shape))
+    parts = np.ceil(size[over] / edge)
+    times[over] = np.minimum(times[over], parts * price(size=size[over] / parts))
+    return times
 
 
 def _columns(bands: tuple[Band, ...], slower: float, later: float, wider: float) -> list[NDArray[np.float64]]:

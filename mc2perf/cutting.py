@@ -71,7 +71,7 @@ def _by_formula(
 def affine_costs(pair: Pair, on: Conditions, few: Num, many: Num) -> tuple[Affine, Affine, Num | None]:
     """Affine times of a transfer and of a computation through two counts; the head. [s]"""
     both = np.concatenate([np.atleast_2d(few), np.atleast_2d(many)], axis=-1)
-    p = pair.build(both, pair.local_first and on.buffers > 1)
+    p = pair.build_inside(both, pair.local_first and on.buffers > 1)
 
     def through(times: Num) -> Affine:
         times = np.broadcast_to(times, np.broadcast_shapes(np.shape(times), both.shape))
@@ -139,7 +139,7 @@ def priced(study: Study, pair: Pair, tiles: Sequence[float]) -> tuple[Timing, ti
     on = study.conditions(pair)
     cut = len(tiles) > 1
     pieces = _one(pair.rows) / np.array([tiles])
-    p = pair.build(pieces, cut and pair.local_first and on.buffers > 1)
+    p = pair.build_inside(pieces, cut and pair.local_first and on.buffers > 1)
     compute = np.broadcast_to(work_of(p.compute) + (on.round_cost if cut else 0.0), pieces.shape)
     comm = np.broadcast_to(p.comm.cost.work, pieces.shape)
     head = _one(work_of(p.head)) if cut else 0.0

@@ -104,7 +104,7 @@ def pair_serial(part: Part) -> Timing:
 
 def pair_mc2(pair: Pair, pieces: Num, on: Conditions) -> Timing:
     """One fused kernel: launched once, n pieces, a round cost for each beyond the first."""
-    once, p = pair.build(1.0, False), pair.build(pieces, pair.local_first and on.buffers > 1)
+    once, p = pair.build(1.0, False), pair.build_inside(pieces, pair.local_first and on.buffers > 1)
     cut = np.greater(pieces, 1.0)
     head = np.where(cut, work_of(p.head), 0.0)
     compute = on.run(

@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any
+
+from scipy.optimize import brentq
 
 from mc2perf import evaluate
 from mc2perf.answer import Answer
 from mc2perf.answer import Row as Result
+from mc2perf.costs import Costs, Ledger
+from mc2perf.equations.routing import distinct_experts
+from mc2perf.equations.serving import tokens_per_step
 from mc2perf.machine import Machine
 from mc2perf.measurement import UNITS, Family, Plain, Row, Value
 from mc2perf.model import Attention, Experts, LayerGroup, Model
@@ -25,11 +31,14 @@ from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_scenario
 from mc2perf.scenario import Scenario, inputs, is_operator
+from mc2perf.serving import mean_context
 from mc2perf.studies.kernels import Score as KernelScore
 from mc2perf.studies.kernels import score as score_kernels
 from mc2perf.studies.validate import (
     GAINS,
+    PHASES,
     QUANTITIES,
+    YIELDS,
     Asked,
     Case,
     Check,
@@ -72,6 +81,14 @@ OF_MODELS = frozenset(
 )  # fmt: skip
 """Inputs of models that are turned into others, or compared with them."""
 
+OF_DECODE = frozenset(
+    (
+        "batch_per_npu", "batch_per_die", "output_len", "mtp", "mtp_acceptance", "mtp_accepted",
+        "tokens_per_request",
+    )
+)  # fmt: skip
+"""Inputs of a decode step that are turned into others."""
+
 OF_OPERATORS = frozenset(("experts", "local_first", "baseline_throughput"))
 """The same of operators."""
 
@@ -91,6 +108,18 @@ ONLY: dict[str, Plain] = {
     "fused_operator": "matmul_all_reduce",
 }
 """Inputs that are priced in one way: another one is another question."""
+
+EXCHANGES = {"moe_dispatch": "dispatch", "moe_combine": "combine"}
+"""Parts of an expert layer that are asked alone -> its segment."""
+
+GROUPED_MATMUL = "grouped_matmul"
+"""The matmul of the local experts, asked alone; within a layer no row says which of the two it is."""
+
+OF_PARTS = frozenset(("experts", "tokens", "ep"))
+"""Inputs of parts that say again what m and experts_per_rank do."""
+
+UNPRICED_IN_PARTS = frozenset(("mode", "kernel", "tier"))
+"""Kernels of one exchange or matmul, which no equation tells apart."""
 
 DIES_PER_CARD = 2.0
 """What a card of an Atlas A3 holds."""
@@ -171,13 +200,15 @@ def kernels(path: Path, hardware: str, own: Sequence[Path] = ()) -> list[KernelS
 def _case(family: Family, row: Row, value: Value, ask: _Asking) -> Case:
     """One value, asked if it can be. The measured number is never looked at."""
     question = row.question(value)
-    unpriced = tuple(sorted((question.keys() & UNPRICED) - value.at.keys()))
+    unpriced = tuple(sorted((question.keys() & _unpriced(question)) - value.at.keys()))
     case = Case(
         family=family.family, row=row, value=value, assumed=_assumed(row, question), unpriced=unpriced
     )
     try:
         _refuse(_why_not(row, value, question))
-        return replace(case, asked=ask(question))
+        left = ask.chosen(question)
+        asked = ask({**question, **left})
+        return replace(case, asked=asked, assumed={**case.assumed, **left})
     except InputError as error:
         return replace(case, reason="; ".join(error.problems))
 
@@ -202,15 +233,25 @@ def _why_not(row: Row, value: Value, question: Mapping[str, Plain]) -> Iterator[
     if row.outside:
         yield f"outside: {row.outside}"
         return
-    needed = [name for name in row.needs if name in question.values()]
+    alone = {*EXCHANGES, *({GROUPED_MATMUL} if row.target == GROUPED_MATMUL else ())}
+    needed = [name for name in row.needs if name in question.values() and name not in alone]
     if needed:
         yield from (f"needs {name}: {row.needs[name]}" for name in needed)
         return
     if value.quantity not in QUANTITIES:
         yield f"quantity: nothing predicts {value.quantity} yet"
+    if question.get("phase") != PHASES.get(value.quantity, question.get("phase")):
+        yield f"quantity: {value.quantity} is of {PHASES[value.quantity]}"
+    if (
+        value.quantity in YIELDS
+        and "mtp" in question
+        and not {"mtp_acceptance", "mtp_accepted"} & set(question)
+    ):
+        yield f"unstated: mtp_acceptance, on which {value.quantity} depends"
     if value.quantity in GAINS and _schedule(question) == "serial":
         yield f"quantity: {value.quantity} of serial over itself, or of something that is no schedule"
-    left_out = [name for name in row.unstated if name in DECIDES and name not in question]
+    known = question.keys() | ({"parallel"} if _is_decode(question) else set())
+    left_out = [name for name in row.unstated if name in DECIDES and name not in known]
     if left_out:
         yield f"unstated: {', '.join(left_out)}"
     yield from _unasked(question)
@@ -219,7 +260,8 @@ def _why_not(row: Row, value: Value, question: Mapping[str, Plain]) -> Iterator[
 def _unasked(question: Mapping[str, Plain]) -> Iterator[str]:
     """Inputs that no scenario has, and those that are priced in another way."""
     own = OF_OPERATORS if is_operator(str(question["target"])) else SIZES | OF_MODELS
-    unknown = sorted(question.keys() - (_defaults().keys() | own | UNPRICED | {"target"}))
+    own = OF_PARTS if _is_part(question) else own | (OF_DECODE if _is_decode(question) else frozenset())
+    unknown = sorted(question.keys() - (_defaults().keys() | own | _unpriced(question) | {"target"}))
     if unknown:
         yield f"inputs: {', '.join(unknown)} cannot be asked yet"
     for name, only in ONLY.items():
@@ -230,6 +272,21 @@ def _unasked(question: Mapping[str, Plain]) -> Iterator[str]:
     batches = 2 if _schedule(question) == "dual_batch" else 1
     if question.get("prefill_micro_batches", batches) != batches:
         yield f"inputs: prefill_micro_batches is not the {batches} of {_schedule(question)}"
+
+
+def _unpriced(question: Mapping[str, Plain]) -> frozenset[str]:
+    """Inputs that are known and not priced."""
+    return UNPRICED | UNPRICED_IN_PARTS if _is_part(question) else UNPRICED
+
+
+def _is_part(question: Mapping[str, Plain]) -> bool:
+    """Whether it is a part of an expert layer alone."""
+    return question["target"] in (*EXCHANGES, GROUPED_MATMUL)
+
+
+def _is_decode(question: Mapping[str, Plain]) -> bool:
+    """Whether it is a decode step of a model."""
+    return question.get("phase") == "decode" and not is_operator(str(question["target"]))
 
 
 def _schedule(question: Mapping[str, Plain]) -> str:
@@ -260,6 +317,8 @@ class _Asking:
             raise InputError(["unstated: hardware"])
         machine = self._machine(str(question["hardware"]))
         target = str(question["target"])
+        if _is_part(question):
+            return _asked_part(question, machine, self._part_time(question, machine))
         given = operator_inputs(question) if is_operator(target) else model_inputs(question)
         scenario, _ = read_scenario(target, given)
         model = None if is_operator(target) else sized(self._model(target), question)
@@ -268,6 +327,23 @@ class _Asking:
         if not result.legal:
             raise InputError([f"schedule: {scenario.schedule}: {result.reason}"])
         return _asked(question, scenario, machine, model, answer, result)
+
+    def chosen(self, question: Mapping[str, Plain]) -> dict[str, Plain]:
+        """What the row leaves open and is chosen here."""
+        if not _is_decode(question) or "hardware" not in question:
+            return {}
+        machine = self._machine(str(question["hardware"]))
+        experts = sized(self._model(str(question["target"])), question).experts
+        per_card = DIES_PER_CARD if machine.rank == "die" else 1.0
+        return decode_choices(question, per_card, experts.count if experts else 0)
+
+    def _part_time(self, question: Mapping[str, Plain], machine: Machine) -> float:
+        """Time of a part alone, as the expert layer has it."""
+        if question["target"] == GROUPED_MATMUL:
+            return grouped_matmul_time(question, machine)
+        scenario, _ = read_scenario(MOE_LAYER, exchange_inputs(question, machine))
+        segments = self._answer(scenario, machine, None).rows[0].segments
+        return segments[EXCHANGES[str(question["target"])]]
 
     def _answer(self, scenario: Scenario, machine: Machine, model: Model | None) -> Answer:
         key = repr((scenario, model))
@@ -309,6 +385,23 @@ def _asked(
         bytes_time=weights * DTYPES[scenario.dtype].size / float(machine.memory.bandwidth),
         peak=float(stated[0]) * UNITS[stated[1]] if stated else None,
         baseline=_number(question.get("baseline_throughput", 100.0)),
+    )
+
+
+def _asked_part(question: Mapping[str, Plain], machine: Machine, time: float) -> Asked:
+    """A part of a layer: nothing but its time, and for a matmul what the naive model knows of it."""
+    dtype, matmul = str(question.get("dtype", "bf16")), question["target"] == GROUPED_MATMUL
+    m, n, k, held = (_number(question.get(name, 0)) for name in ("m", "n", "k", "experts_per_rank"))
+    peak, ranks = float(machine.cube.peak[dtype]), _number(question.get("ranks", 1))
+    return Asked(
+        result=Result(schedule="serial", total_time=time, serial_time=time, speedup=1.0),
+        ranks=ranks,
+        npus=ranks,
+        cards=ranks,
+        ranks_per_server=float(machine.ranks_per_server),
+        machine_peak=peak,
+        flops_time=2.0 * m * n * k / peak if matmul else 0.0,
+        bytes_time=held * n * k * DTYPES[dtype].size / float(machine.memory.bandwidth) if matmul else 0.0,
     )
 
 
@@ -358,6 +451,56 @@ def operator_inputs(question: Mapping[str, Plain]) -> dict[str, Plain]:
     return {**given, "schedule": _schedule(question)}
 
 
+def exchange_inputs(question: Mapping[str, Plain], machine: Machine) -> dict[str, Plain]:
+    """What the expert layer is asked with for its dispatch or combine, which do not depend on the width.
+
+    Raises
+    ------
+    InputError
+        Ranks of several servers without experts: how many copies cross once depends on them; or inputs
+        that the exchange cannot do without.
+    """
+    missing = [name for name in ("m", "k", "top_k", "ranks") if name not in question]
+    ranks = _number(question.get("ranks", 1))
+    if ranks > float(next(iter(machine.tiers.values())).ranks) and "experts" not in question:
+        missing.append("experts, on which the copies between servers depend")
+    if missing:
+        raise InputError([f"unstated: {', '.join(missing)}"])
+    # where the source says no experts, those of one server only need to be at least top_k
+    experts = question.get("experts", ranks * max(1, ceil(_number(question["top_k"]) / ranks)))
+    width = {"n": question.get("n", question["k"])}
+    asked = {name: value for name, value in question.items() if name not in OF_PARTS}
+    return operator_inputs({**asked, **width, "experts": experts, "schedule": "serial"})
+
+
+def grouped_matmul_time(question: Mapping[str, Plain], machine: Machine) -> float:
+    """Time of the matmul of a rank's experts; weights are read of those that are expected to get rows. [s]
+
+    Parameters
+    ----------
+    question : mapping
+        ``m`` rows of all local experts together, ``n``, ``k``, ``experts``, ``experts_per_rank``, ``top_k``.
+    machine : Machine
+        Where it runs.
+
+    Raises
+    ------
+    InputError
+        What is missing, and a type that the machine has no rate for.
+    """
+    names = ("m", "n", "k", "experts", "experts_per_rank", "top_k")
+    dtype, missing = str(question.get("dtype", "bf16")), [name for name in names if name not in question]
+    if missing:
+        raise InputError([f"unstated: {', '.join(missing)}"])
+    if dtype not in machine.cube.peak:
+        raise InputError([f"dtype: {machine.name} has no peak of {dtype}"])
+    m, n, k, experts, local, top_k = (_number(question[name]) for name in names)
+    touched = distinct_experts(experts, top_k, m * experts / local / top_k) * local / experts
+    costs = Costs(machine, Ledger(), cuts_messages=True)
+    cost = costs.matmul(GROUPED_MATMUL, m, n, k, dtype, local, touched)
+    return float(cost.time)
+
+
 def model_inputs(question: Mapping[str, Plain]) -> dict[str, Plain]:
     """What a model is asked with: layout from NPUs, batch from requests, schedule serial unless stated.
 
@@ -386,6 +529,8 @@ def model_inputs(question: Mapping[str, Plain]) -> dict[str, Plain]:
     """
     taken = _defaults().keys() - SIZES - {"nodes", "micro_batches"}
     given = {name: value for name, value in question.items() if name in taken}
+    if _is_decode(question):
+        return _decode_inputs(question, given)
     if "fused_operator" in question:
         given["sp"] = False  # a fused all-reduce leaves whole sequences on every rank
     if "prompt_len" in question:
@@ -443,6 +588,127 @@ def _batch(question: Mapping[str, Plain], dp: float) -> dict[str, Plain]:
         message = f"whether {question['requests']} are of one of {dp:g} replicas or of all is not stated"
         raise InputError([f"requests: {message}"])
     return {"batch_size": question["requests"]}
+
+
+# --- decode ------------------------------------------------------------------------------------------------
+
+
+def decode_choices(question: Mapping[str, Plain], per_card: float, experts: int) -> dict[str, Plain]:
+    """What is chosen where a row of decode leaves it open; every choice is listed beside the prediction.
+
+    Parameters
+    ----------
+    question : mapping
+        Inputs of the row.
+    per_card : float
+        Ranks of a card.
+    experts : int
+        Routed experts of the model, 0 for a dense one.
+
+    Returns
+    -------
+    dict
+        No host issues kernels, for servers replay a graph; no sequence is cut, for there is one token of
+        it; attention computes in the type of the cache where one of both is stated; without a layout
+        attention runs on every rank and experts over all; with more ranks than divide the experts, as where
+        copies of experts or shared ones have ranks of their own, so many ranks as do, each with its batch;
+        requests are those of all replicas.
+
+    Examples
+    --------
+    >>> decode_choices({"cards": 8, "kv_dtype": "int8"}, 2.0, 64)
+    {'host': 'graph', 'sp': False, 'attention_dtype': 'int8', 'dies': 16.0, 'tp': 1.0, 'ep': 16.0}
+    >>> decode_choices({"ep": 72, "batch_per_npu": 4, "host": "eager", "sp": False}, 1.0, 256)
+    {'ep': 64.0}
+    """
+    found: dict[str, Plain] = {"host": "graph", "sp": False}
+    for name, other in (("kv_dtype", "attention_dtype"), ("attention_dtype", "kv_dtype")):
+        if other in question:
+            found[name] = question[other]
+    if "cards" in question and not {"npus", "dies"} & question.keys():
+        ranks = _number(question["cards"]) * per_card
+        found["dies"] = ranks
+        if not {"tp", "dp", "ep"} & question.keys():
+            found |= {"tp": 1.0, "ep": ranks} if experts else {"tp": 1.0}
+    left = {name: value for name, value in found.items() if name not in question}
+    return {**left, **_fewer_ranks({**question, **left}, experts), **_of_all_replicas(question)}
+
+
+def _fewer_ranks(question: Mapping[str, Plain], experts: int) -> dict[str, Plain]:
+    """The layout with the most ranks that divide the experts, where the batch is one of a rank."""
+    ep = _degree(question, "ep")
+    if not experts or experts % ep == 0 or not {"batch_per_npu", "batch_per_die"} & question.keys():
+        return {}
+    most = max(ranks for ranks in range(1, min(int(ep), experts) + 1) if experts % ranks == 0)
+    layout = ("ep", "dp", "npus", "dies", "cards")
+    return {name: _number(question[name]) * most / ep for name in layout if name in question}
+
+
+def _of_all_replicas(question: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Sequences of the fullest replica, which the others wait for, where requests are of several."""
+    replicas = _replicas(question)
+    if "requests" not in question or "batch_size" in question or replicas == 1.0:
+        return {}
+    return {"batch_size": ceil(_number(question["requests"]) / replicas)}
+
+
+def _decode_inputs(question: Mapping[str, Plain], given: Mapping[str, Plain]) -> dict[str, Plain]:
+    """What a decode step is asked with; a global batch is that of all replicas."""
+    dp = _replicas(question)
+    _refuse(_contradictions(question, dp))
+    _refuse(_decode_contradictions(question))
+    step = {name: value for name, value in given.items() if name != "global_batch_size"}
+    return {
+        **step, **_context(question), **_drafts(question), **_sequences(question, dp),
+        "schedule": _schedule(question), "dp": dp,
+    }  # fmt: skip
+
+
+def _decode_contradictions(question: Mapping[str, Plain]) -> Iterator[str]:
+    """Tokens of a step that are not one and the drafts, and a prompt whose answer is not said."""
+    new = 1.0 + _number(question.get("mtp", 0))
+    if question.get("tokens_per_request", new) != new:
+        yield f"tokens_per_request: {question['tokens_per_request']} are not one and {new - 1.0:g} drafts"
+    if "context_len" not in question and not {"prompt_len", "output_len"} <= question.keys():
+        yield "unstated: context_len"
+
+
+def _context(question: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Tokens in the cache: stated, or on average while an answer is written, in whole tokens."""
+    if "context_len" in question:
+        return {}
+    prompt, output = _number(question["prompt_len"]), _number(question["output_len"])
+    return {"context_len": round(float(mean_context(prompt, output)))}
+
+
+def _drafts(question: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Drafts of a step and the chance of each, from the chance or from how many are accepted on average."""
+    if "mtp" not in question:
+        return {}
+    drafts = _number(question["mtp"])
+    if "mtp_accepted" not in question:
+        return {"speculative_tokens": drafts, "acceptance": question.get("mtp_acceptance", 1.0)}
+    accepted = _number(question["mtp_accepted"])
+    if not 0.0 <= accepted <= drafts:
+        raise InputError([f"mtp_accepted: {accepted:g} of {drafts:g} drafts"])
+    chance = brentq(lambda chance: float(tokens_per_step(chance, drafts)) - 1.0 - accepted, 0.0, 1.0)
+    return {"speculative_tokens": drafts, "acceptance": float(chance)}
+
+
+def _sequences(question: Mapping[str, Plain], dp: float) -> dict[str, Plain]:
+    """Sequences of a replica; of the fullest one, which the others wait for, where they are not even."""
+    if "batch_size" in question:
+        return {}
+    replica = _degree(question, "tp", "cp", "pp")
+    if "batch_per_die" in question:
+        return {"batch_size": _number(question["batch_per_die"]) * replica}
+    if "batch_per_npu" in question:
+        per_rank = _degree(question, "npus") / _degree(question, "dies") if "dies" in question else 1.0
+        return {"batch_size": _number(question["batch_per_npu"]) * per_rank * replica}
+    whole = {"global_batch_size", "requests"} & question.keys()
+    if not whole:
+        raise InputError(["unstated: batch_size"])
+    return {"batch_size": ceil(_number(question[min(whole)]) / dp)}
 
 
 # --- models of other sizes ---------------------------------------------------------------------------------

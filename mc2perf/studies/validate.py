@@ -44,11 +44,12 @@ class Asked:
     def naive(self, efficiency: float) -> Asked:
         """The same question to the naive model: one time, nothing sent, nothing overlapped."""
         time = self.flops_time / efficiency + self.bytes_time
-        faster = self.result.total_time / time
+        faster = self.result.total_time / time if time else math.inf
         result = replace(
             self.result, total_time=time, serial_time=time, compute_time=time, comm_time=0.0,
             exposed_comm_time=0.0, comm_ratio=0.0, hidden_ratio=0.0, speedup=1.0, ceiling=1.0, pieces=1,
             tokens_per_second=self.result.tokens_per_second * faster, mfu=self.result.mfu * faster,
+            time_per_output_token=self.result.time_per_output_token / faster,
         )  # fmt: skip
         return replace(self, result=result)
 
@@ -67,8 +68,14 @@ TIMES: dict[str, Callable[[Asked], float]] = {
     "serial_time": lambda a: a.result.serial_time,
     "matmul_time": lambda a: a.result.compute_time,
     "compute_time": lambda a: a.result.compute_time,
+    "ttft": lambda a: a.result.total_time,
 }
 """Quantities that are a time of the whole, or of its computation. [s]"""
+
+TOKEN_TIMES: dict[str, Callable[[Asked], float]] = {
+    "tpot": lambda a: a.result.time_per_output_token,
+}
+"""Quantities that go with the time of the whole: a step over the tokens it yields. [s]"""
 
 RATES: dict[str, Callable[[Asked], float]] = {
     "tokens_per_second": lambda a: a.result.tokens_per_second * a.ranks,
@@ -101,8 +108,14 @@ PARTS: dict[str, Callable[[Asked], float]] = {
 }
 """Quantities of communication and cutting."""
 
-QUANTITIES = {**TIMES, **RATES, **GAINS, **PARTS}
+QUANTITIES = {**TIMES, **TOKEN_TIMES, **RATES, **GAINS, **PARTS}
 """Everything that is predicted: quantity -> its value [SI] of a question."""
+
+PHASES = {"tpot": "decode", "ttft": "prefill"}
+"""Quantities of one phase only."""
+
+YIELDS = TOKEN_TIMES.keys() | RATES.keys()
+"""Quantities that depend on how many drafts of a decode step are accepted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,12 +234,13 @@ def relative_error(predicted: float, value: Value) -> float:
 def efficiency_of(cases: Iterable[Case]) -> float:
     """The efficiency of a family's naive model: the median of what fits each open value exactly.
 
-    A value faster than its bytes alone needs an endless one; a family without times or rates gets 1.
+    A value faster than its bytes alone needs an endless one; a family without times or rates of anything
+    that computes gets 1.
     """
     fits = []
     for case in cases:
         time = _measured_time(case)
-        if case.row.open and case.asked and time is not None:
+        if case.row.open and case.asked and case.asked.flops_time and time is not None:
             left = time - case.asked.bytes_time
             fits.append(case.asked.flops_time / left if left > 0.0 else math.inf)
     return median(fits) if fits else 1.0
@@ -239,6 +253,8 @@ def _measured_time(case: Case) -> float | None:
         return None
     if case.value.quantity in TIMES:
         return measured
+    if case.value.quantity in TOKEN_TIMES:
+        return case.asked.result.total_time * measured / predicted
     return case.asked.result.total_time * predicted / measured if case.value.quantity in RATES else None
 
 

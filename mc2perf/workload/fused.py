@@ -60,7 +60,8 @@ def fused_pair(costs: Costs, operator: Operator, sizes: Sizes) -> Pair:
         order=operator.order,
         ranks=sizes.ranks,
         rows=sizes.m,
-        build=partial(_pieces, costs, operator, sizes),
+        build=partial(_pieces, costs, operator, sizes, True),
+        inside=partial(_pieces, costs, operator, sizes, False),
         local_first=operator.local_first and sizes.split_axis == "m",
         experts=int(sizes.experts) if operator.grouped else 0,
         piece_bytes=payload_row_bytes(operator, sizes),
@@ -96,9 +97,11 @@ def scale_bytes(operator: Operator, sizes: Sizes) -> Num:
     return compute_rows(operator, sizes) * DTYPES[sizes.payload_dtype].scale_bytes_per_row(width)
 
 
-def _pieces(costs: Costs, operator: Operator, s: Sizes, pieces: Num, local_first: bool) -> PairPieces:
+def _pieces(
+    costs: Costs, operator: Operator, s: Sizes, launched: bool, pieces: Num, local_first: bool
+) -> PairPieces:
     size = payload_bytes(operator, s) / (pieces if payload_is_cut(operator, s) else 1.0)
-    comm = costs.collective(operator.collective, operator.collective, size, s.ranks)
+    comm = costs.collective(operator.collective, operator.collective, size, s.ranks, launched=launched)
     rows = compute_rows(operator, s)
     if not local_first:
         compute = _matmul(costs, operator, s, rows, pieces)

@@ -77,6 +77,11 @@ class Pair:
     experts: int = 0
     piece_bytes: Num = 0.0
     scale_bytes: Num = 0.0
+    inside: Callable[[Num, bool], PairPieces] | None = None
+
+    def build_inside(self, pieces: Num, local_first: bool) -> PairPieces:
+        """A piece inside one kernel: its transfer is not launched by the host."""
+        return (self.inside or self.build)(pieces, local_first)
 
 
 class ExpertPieces(NamedTuple):
