@@ -66,6 +66,12 @@ def ask_breakeven(
         for name in (size, *PIECES)
         if getattr(scenario, name, None) is not None
     ]
+    if scenario.schedule == "serial":
+        problems.append(
+            "schedule: serial is what the others are compared with; write another or leave it out"
+        )
+    if scenario.phase == "decode" and size in ("tokens", "seq_len"):
+        problems.append("over: a decode step grows with its sequences; write --over batch_size")
     largest = _largest(to, problems)
     machines = []
     for name in names:
@@ -87,7 +93,7 @@ def ask_breakeven(
 
 
 def _schedules(scenario: Scenario) -> tuple[str, ...]:
-    if scenario.schedule not in ("all", "serial"):
+    if scenario.schedule != "all":
         return (scenario.schedule,)
     return OVERLAPPING[scenario.target in OPERATORS]
 

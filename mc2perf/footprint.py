@@ -18,6 +18,7 @@ from mc2perf.equations import memory
 from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.problems import InputError
+from mc2perf.resolve import cache_of
 from mc2perf.step import GRADIENT_BYTES, STATE_BYTES, data_groups, stage_counts
 from mc2perf.study import Study
 from mc2perf.units import Num
@@ -385,10 +386,12 @@ class _Holding:
         if m.kind == "linear":
             heads, key, value = m.heads / tp, float(m.head_dim), float(m.v_head_dim)
             return memory.linear_state_bytes(sequences, 1.0, heads, key, value, 4.0)
-        context = self.layout.seq_len / self.layout.cp
+        cache = cache_of(self.study.scenario)
+        context = (self.layout.seq_len + (cache.context if cache else 0.0)) / self.layout.cp
+        item = DTYPES[cache.kv_dtype].size if cache else self.item
         own = (float(m.kv_heads), float(m.head_dim), float(m.v_head_dim))
         heads, key, value = (1.0, float(m.kv_lora_rank), float(m.rope_head_dim)) if m.kind == "mla" else own
-        token = memory.kv_token_bytes(heads, key, value, self.item, tp)
+        token = memory.kv_token_bytes(heads, key, value, item, tp)
         return memory.kv_cache_bytes(sequences, 1.0, _cached(m, context), np.inf, token)
 
 
@@ -424,8 +427,11 @@ def _assumptions(study: Study, model: Model) -> Iterator[str]:
     used = communicators(study)
     if used:
         yield f"communicators of {', '.join(used)} hold two buffers of 200 MB each"
-    if study.scenario.phase == "prefill":
-        yield "KV cache in 16 bit; one layer at work holds what training would keep of it"
+    if study.scenario.phase != "train":
+        cache = cache_of(study.scenario)
+        kept = cache.kv_dtype if cache else "16 bit"
+        yield f"KV cache in {kept}, of every token so far"
+        yield "one layer at work holds what training would keep of it"
         return
     gated = "3 tensors (gate, up, product)" if model.matrices == 3 else "2 tensors"
     yield f"the feed-forward part keeps {gated}; logits stand there once, in float32"

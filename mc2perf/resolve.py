@@ -279,17 +279,35 @@ def step_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str]:
         return
     if scenario.phase != "train":
         yield "global_batch_size: is of a training step; leave it out"
+    yield from _pipeline_problems(scenario, model, dp)
+    yield from _recompute_problems(scenario, model)
+
+
+def _pipeline_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str]:
+    """Layers that do not fill the stages, samples that do not fill the micro-batches."""
+    assert scenario.global_batch_size is not None
     chunks = scenario.pp * scenario.vpp
     if model.num_layers % chunks:
         yield f"pp: {model.num_layers} layers do not divide by pp x vpp = {chunks:g}; write divisors"
+    size = np.asarray(samples_of(scenario))
+    if (
+        scenario.vpp > 1
+        and scenario.pp > 1
+        and np.any(fractional(scenario.global_batch_size / (size * dp * scenario.pp)))
+    ):
+        yield f"vpp: needs micro-batches in multiples of pp = {scenario.pp:g}; change global_batch_size"
     if scenario.vpp > 1 and scenario.pp == 1:
         yield "vpp: interleaves pipeline stages and pp is 1; leave it out"
-    size = np.asarray(samples_of(scenario))
     if np.any(fractional(scenario.global_batch_size / (size * dp))):
         most = f"{said(size * dp)} samples of dp x batch_size"
         yield f"global_batch_size: {scenario.global_batch_size:g} does not divide by {most}"
+
+
+def _recompute_problems(scenario: Scenario, model: Model) -> Iterator[str]:
     method, _, layers = scenario.recompute.partition(":")
     if method == "block" and layers.isdigit():
+        if int(layers) > model.num_layers / scenario.pp:
+            yield f"recompute: a stage has {model.num_layers / scenario.pp:g} layers, not {layers}"
         return
     if scenario.recompute not in RECOMPUTE:
         known = did_you_mean(scenario.recompute, (*RECOMPUTE, "block:1"))
@@ -333,6 +351,10 @@ def serving_problems(scenario: Scenario) -> Iterator[str]:
                 yield f"{name}: is of prefill and decode; write --phase decode as well"
             elif scenario.phase == "prefill" and name in ("speculative_tokens", "acceptance"):
                 yield f"{name}: is of decode; leave it out"
+    if scenario.acceptance != 1.0 and not scenario.speculative_tokens:
+        yield "acceptance: is of drafts; write --speculative-tokens as well"
+    if scenario.phase == "decode" and scenario.cp > 1:
+        yield "cp: cuts the sequences of training and prefill; leave it out in decode"
     if scenario.phase == "decode":
         for name in ("seq_len", "tokens"):
             if getattr(scenario, name) is not None:

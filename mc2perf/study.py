@@ -166,14 +166,14 @@ def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study
         return _operator_study(scenario, costs)
     assert model is not None
     layout, npus, reasons = model_layout(scenario, machine, model)
+    cache = cache_of(scenario)
     samples = layout.tokens * layout.tp * layout.cp / layout.seq_len
     resolved: dict[str, object] = {
         "npus": npus, "nodes": npus / machine.ranks_per_server, "ep": layout.ep, "tp": layout.tp,
-        **_step_layout(scenario, layout, samples),
+        **_step_layout(scenario, layout, samples), **({"context_len": cache.context} if cache else {}),
         "batch_size": samples, "seq_len": layout.seq_len, "tokens_per_npu": layout.tokens,
         "dispatch_dtype": layout.dispatch_dtype, "combine_dtype": layout.combine_dtype,
     }  # fmt: skip
-    cache = cache_of(scenario)
     layers = cached_layers(costs, model, layout, cache) if cache else layers_of(costs, model, layout)
     if scenario.phase == "prefill":
         layers = [replace(layer, backward=()) for layer in layers]

@@ -30,7 +30,7 @@ from mc2perf.readers.measurements import load_measurements
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_scenario
-from mc2perf.scenario import Scenario, inputs, is_operator
+from mc2perf.scenario import DEFAULT_HARDWARE, Scenario, inputs, is_operator
 from mc2perf.serving import mean_context
 from mc2perf.studies.kernels import Score as KernelScore
 from mc2perf.studies.kernels import score as score_kernels
@@ -172,6 +172,7 @@ def validate(
     [5]
     """
     families = load_measurements(family, values)
+    load_machine(DEFAULT_HARDWARE, own, {})  # a folder that is not there is said once, not for every row
     ask = _Asking(tuple(own))
     cases = tuple(
         _case(found, row, value, ask) for found in families for row in found.rows for value in row.values

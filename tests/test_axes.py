@@ -75,7 +75,7 @@ def test_what_is_read(text: str, expected: tuple[Value, ...]) -> None:
         ("hardwar=a", "vary: 'hardwar' is no input to vary; did you mean 'hardware'?"),
         ("dispatcher=mc2", "vary: 'dispatcher' is another word for schedule; write schedule=serial,mc2"),
         ("dtype=bf1", "vary: 'dtype=bf1' is refused: 'bf1' is not known; did you mean 'bf16'?"),
-        ("rdma=yes", "vary: 'rdma=yes' is refused: 'yes' is not true or false"),
+        ("rdma=maybe", "vary: 'rdma=maybe' is refused: 'maybe' is not true or false"),
         ("schedule=all", f"vary: 'schedule=all' is not one schedule; write schedule={','.join(SCHEDULES)}"),
         ("ep=2.5", "vary: 'ep=2.5' is refused: '2.5' is not a whole number of at least 1"),
         (

@@ -539,3 +539,16 @@ def test_assumptions_say_what_applies() -> None:
     assert "no optimizer" in layers and "1F1B" not in layers and "experts" not in layers
     prefill = " ".join(footprint("llama-2-7b", phase="prefill").assumptions)
     assert "KV cache in 16 bit" in prefill and "gradients" not in prefill
+
+
+@pytest.mark.parametrize(("kv_dtype", "size"), [(None, 2.0), ("int8", 1.0)])
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_the_cache_holds_what_came_before(phase: str, kv_dtype: str | None, size: float) -> None:
+    """Llama 2 7B: keys and values of 32 heads of 128 in 32 layers, for the context and the new tokens."""
+    new: dict[str, Any] = {"seq_len": 1024.0} if phase == "prefill" else {}
+    asked = Scenario(
+        target="llama-2-7b", phase=phase, batch_size=64.0, context_len=4096.0, kv_dtype=kv_dtype, **new
+    )
+    held = footprint_of(study_of(asked, load_machine("atlas_800i_a2"), load_model("llama-2-7b")))
+    tokens = 64 * (4096 + (1024 if phase == "prefill" else 1))
+    assert float(np.asarray(held["KV cache"]).item()) == 2 * 32 * 32 * 128 * size * tokens

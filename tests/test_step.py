@@ -55,7 +55,7 @@ def test_one_stage_is_so_many_micro_batches_and_the_optimizer(n_mb: int) -> None
     assert step.bubble_share == 0.0
 
 
-@pytest.mark.parametrize(("recompute", "again"), [("full", 1.0), ("block:8", 0.25), ("block:99", 1.0)])
+@pytest.mark.parametrize(("recompute", "again"), [("full", 1.0), ("block:8", 0.25), ("block:32", 1.0)])
 def test_recompute_runs_layers_forward_once_more(recompute: str, again: float) -> None:
     base = row(**DENSE, tp=8, global_batch_size=4)
     more = row(**DENSE, tp=8, global_batch_size=4, recompute=recompute)
@@ -184,6 +184,10 @@ def test_more_micro_batches_cost_in_proportion_and_waste_less() -> None:
         ({"global_batch_size": 8, "vpp": 2}, "vpp: interleaves"),
         ({"global_batch_size": 8, "recompute": "ful"}, "did you mean 'full'"),
         ({"global_batch_size": 8, "phase": "prefill"}, "is of a training step"),
+        ({"global_batch_size": 8, "recompute": "block:99"}, "a stage has 32 layers, not 99"),
+        ({"global_batch_size": 6, "pp": 4, "dp": 1, "vpp": 2}, "vpp: needs micro-batches in multiples of pp"),
+        ({"phase": "decode", "cp": 2}, "cp: cuts the sequences"),
+        ({"phase": "decode", "acceptance": 0.5}, "acceptance: is of drafts"),
         ({"global_batch_size": 8, "tp": 8, "pp": 2}, "NPUs"),
     ],
 )

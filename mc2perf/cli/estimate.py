@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,6 +76,7 @@ def estimate(
         answer, scenario, overrides = ask(target, asked_for, overrides, folders(profiles), explain)
     except InputError as error:
         problems += error.problems
+    problems += _same_files(target, output, save_scenario)
     if problems:
         raise InputError(problems)
     if save_scenario:
@@ -93,6 +94,14 @@ def estimate(
         raise typer.Exit(1)
 
 
+def _same_files(target: str, output: str | None, save_scenario: str | None) -> Iterator[str]:
+    """Files that would be written over what was asked, or over each other."""
+    if save_scenario and save_scenario in (output, target):
+        yield f"save_scenario: '{save_scenario}' is written or read already; write another name"
+    if output and output == target:
+        yield f"output: '{output}' is the question itself; write another name"
+
+
 def _memory(
     scenario: Scenario, overrides: dict[str, str], own: list[Path], form: str, fit: bool
 ) -> tuple[str, bool]:
@@ -102,7 +111,7 @@ def _memory(
 
     held, fits = memory_of(scenario, overrides, own, fit)
     style = {"table": "simple", "markdown": "github"}.get(form)
-    return "\n" + to_memory_table(held, fits, style) if style else "", bool(held.fits.all())
+    return f"\n{to_memory_table(held, fits, style).rstrip()}\n" if style else "", bool(held.fits.all())
 
 
 def _format(output: str | None, asked: str | None, problems: list[str]) -> str:

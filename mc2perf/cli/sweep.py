@@ -100,8 +100,7 @@ def sweep(
     parts = cluster is not None and top is None
     form = _form_of_parts(format, problems) if parts else _form(output, format, digits, problems)
     processes = _jobs(jobs, problems) if cluster is None else cluster
-    if by is not None and not best_over and top is None:
-        problems.append(f"by: nothing is ranked by {by}; add --best-over or --top")
+    problems += _idle(target, output, by, bool(best_over), top)
     ranking = Ranking(
         best_over=best_over or (), by=by, top=top, where=where or (), columns=columns,
         target_tokens_per_second=target_tokens_per_second, price_per_npu_hour=price_per_npu_hour,
@@ -129,6 +128,14 @@ def sweep(
         raise InputError([said]) from None
     if not found:
         raise typer.Exit(1)
+
+
+def _idle(target: str, output: str | None, by: str | None, best: bool, top: str | None) -> Iterator[str]:
+    """Options that would destroy the question, or do nothing."""
+    if output is not None and output == target:
+        yield f"output: '{output}' is the question itself; write another name"
+    if by is not None and not best and top is None:
+        yield f"by: nothing is ranked by {by}; add --best-over or --top"
 
 
 def _form(output: str | None, asked: str | None, digits: str, problems: list[str]) -> str:

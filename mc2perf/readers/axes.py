@@ -218,9 +218,9 @@ def _target(name: str) -> str:
 
 
 def _plain(item: object, how: Input, default: object) -> Value:
-    """One value as a scenario reads it; the command line writes flags as ``true`` and ``false``."""
+    """One value as a scenario reads it; the command line writes flags as true or yes, false or no."""
     if isinstance(default, bool):
-        item = {"true": True, "false": False}.get(str(item).lower(), item)
+        item = {"true": True, "false": False, "yes": True, "no": False}.get(str(item).lower(), item)
     try:
         value = typed(item, how, default)
     except ValueError as error:

@@ -30,7 +30,7 @@ from mc2perf.rows import (
     at_count,
     best_count,
 )
-from mc2perf.scenario import Scenario, columns_of, inputs
+from mc2perf.scenario import Scenario, columns_of, inputs, is_operator
 from mc2perf.step import base_line, laid
 from mc2perf.study import Study, study_of
 from mc2perf.table import Block, Values, Words, joined, length
@@ -187,9 +187,10 @@ def _policy(scenario: Scenario) -> str:
 
 def _inputs(rows: Rows, scenario: Scenario) -> None:
     """The question itself."""
-    for spec, _ in inputs():
+    kind = "operator" if is_operator(scenario.target) else "model"
+    for spec, how in inputs():
         value = getattr(scenario, spec.name)
-        if value is not None:
+        if value is not None and how.only in ("", kind):
             _set(rows, spec.name, value)
 
 
