@@ -26,14 +26,16 @@ from mc2perf.sweeping import Ranking, ask_sweep
 
 MACHINE = "atlas_800i_a2"
 RUNS = 7
+SIZES = ["m=128..8192:128", "n=256..16384:64", "k=1024..8192:1024"]
 NUMBERS = ["m", "n", "tile_cnt", "total_time", "speedup", "comm_ratio", "legal", "reason"]
 
 
-def question(rows_of_m: int, *vary: str, target: str = "all_gather_matmul", **ranking: Any) -> Sweep:
-    """Rows of an operator: sizes down, pieces across."""
-    given = {"k": 8192, "ranks": 8, **({"n": 2048, "experts_per_rank": 4} if target == "moe_layer" else {})}
-    axes = [f"m=128..{128 * rows_of_m}:128", *vary]
-    return ask_sweep(target, given, {}, axes, Ranking(**ranking)).sweep
+def question(*vary: str, target: str = "all_gather_matmul", **ranking: Any) -> Sweep:
+    """Sizes that people run: up to 8192 rows a rank, 16384 columns, a contraction of 8192; pieces across."""
+    layer = {"n": 2048, "k": 4096, "experts_per_rank": 4}
+    sizes = ["m=128..65536:8"] if target == "moe_layer" else SIZES
+    given = {"ranks": 8, **(layer if target == "moe_layer" else {})}
+    return ask_sweep(target, given, {}, [*sizes, *vary], Ranking(**ranking)).sweep
 
 
 def rate(sweep: Sweep, block: int = BLOCK, blocks: int = 20) -> float:
@@ -170,12 +172,12 @@ def whole(shapes: int) -> tuple[int, float, float]:
 
 def main() -> None:
     """Print all of it."""
-    operators = question(4096, "n=256..8192:256", "tile_cnt=1..32")
-    layers = question(4096, "micro_batches=1..32", target="moe_layer")
+    operators = question("tile_cnt=1..32")
+    layers = question("micro_batches=1..32", target="moe_layer")
     print("block      rows/s, operator rows x tileCnt, full cost, 8 columns")
     for block in (4096, 16384, 32768, 65536, 131072):
         print(f"  {block:7d}  {rate(operators, block) / 1e6:6.2f} M")
-    best = question(4096, "n=256..8192:256", "tile_cnt=1..32", best_over=["tile_cnt"])
+    best = question("tile_cnt=1..32", best_over=["tile_cnt"])
     print(f"best over tile_cnt: {rate(best) / 1e6:.2f} M rows/s")
     every = [column.name for column in RESULTS]
     print(
