@@ -106,7 +106,7 @@ def pair_mc2(pair: Pair, pieces: Num, on: Conditions) -> Timing:
     """One fused kernel: launched once, n pieces, a round cost for each beyond the first."""
     once, p = pair.build(1.0, False), pair.build_inside(pieces, pair.local_first and on.buffers > 1)
     cut = np.greater(pieces, 1.0)
-    head = np.where(cut, work_of(p.head), 0.0)
+    head = np.where(cut, work_of(p.head), 0.0) if p.head else 0.0
     compute = on.run(
         f"{pair.name}: compute of a piece", overlapping.piece_time,
         work=np.where(cut, work_of(p.compute), work_of(once.compute)),

@@ -165,21 +165,19 @@ def two_stage_paths(
     c2 = compute_slowdown * (1.0 - 1.0 / comm_slowdown)
     pace = compute_slowdown / comm_slowdown
     sent, computed = pieces * comm, pieces * compute
-    ring = (
-        head
-        + 2.0 * compute
-        + (pieces - buffers) * comm
-        + c1 * buffers * comm
-        + c2 * (computed - 2.0 * compute)
-    )
+    # what is computed before the last piece, and between the first and the last
+    early, middle = computed + (head - compute), computed - 2.0 * compute
+    late = sent - buffers * comm
     return Paths(
-        head + computed + c1 * sent,
-        comm + computed + c2 * head + c1 * (sent - comm),
-        sent + compute + c2 * (head + computed - compute),
-        np.where(np.less(buffers, pieces), ring, 0.0),
+        early + compute + c1 * sent,
+        computed + c2 * head + c1 * sent + (1.0 - c1) * comm,
+        sent + compute + c2 * early,
+        np.where(
+            np.less(buffers, pieces), head + 2.0 * compute + late + c1 * (sent - late) + c2 * middle, 0.0
+        ),
         comm - pace * head,
-        sent - pace * (head + computed - compute),
-        (pieces - buffers) * comm - pace * (computed - 2.0 * compute),
+        sent - pace * early,
+        late - pace * middle,
     )
 
 
