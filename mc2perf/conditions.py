@@ -43,7 +43,7 @@ class Node:
     powers: Powers | None = None
 
     def values(self, block: Block) -> Any:
-        """One value per row, or one for all."""
+        """One value per row, or one for all; a refused part has none, and is never asked."""
         raise NotImplementedError(self.kind)
 
 

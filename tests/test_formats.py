@@ -172,7 +172,7 @@ def test_csv_is_a_table_of_plain_numbers(name: str, run: Run) -> None:
                 assert cell == str(value)
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\0"])
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\0", " =", "\uff1d"])
 def test_no_text_runs_as_a_formula(start: str) -> None:
     assert guarded(f"{start}cmd") == f"'{start}cmd"
 

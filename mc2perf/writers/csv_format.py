@@ -8,16 +8,14 @@ import io
 from mc2perf.answer import Answer
 from mc2perf.version import VERSION
 from mc2perf.writers.rows import UNITS, records
-
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\0")
+from mc2perf.writers.tables import csv_table
 
 
 def guarded(value: object) -> object:
-    """Text that a spreadsheet would run as a formula gets a leading quote; numbers keep 9 digits."""
+    """Text that a spreadsheet would run as a formula gets an apostrophe; numbers keep 9 digits."""
     if isinstance(value, float):
         return f"{value:.9g}"
-    text = str(value)
-    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA_STARTS) else value
+    return csv_table.guarded(value) if isinstance(value, str) else value
 
 
 def to_csv(answer: Answer) -> str:

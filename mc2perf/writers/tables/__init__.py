@@ -10,9 +10,9 @@ from pathlib import Path
 
 from mc2perf.problems import InputError
 from mc2perf.table import Block, Column, length
+from mc2perf.writers.into_place import into_place
 from mc2perf.writers.tables.about import About, Style, Writer
 from mc2perf.writers.tables.csv_table import to_csv
-from mc2perf.writers.tables.into_place import into_place
 from mc2perf.writers.tables.jsonl_table import to_jsonl
 from mc2perf.writers.tables.markdown_table import to_markdown
 from mc2perf.writers.tables.parquet_table import to_parquet
