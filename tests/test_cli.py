@@ -393,6 +393,17 @@ def test_a_link_keeps_pointing_and_a_device_stays_one(run: Run) -> None:
     assert Path("/dev/null").is_char_device()
 
 
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="the system names no standard output")
+@pytest.mark.parametrize(
+    "words", ["estimate mixtral-8x7b --schedule serial", "sweep mixtral-8x7b --vary micro_batch_size=1,2"]
+)
+def test_an_open_pipe_is_written_through_its_name(words: str) -> None:
+    by_name = shell(f"set -o pipefail; {TOOL} {words} --format csv -o /dev/stdout | cat")
+    assert by_name.returncode == 0
+    as_usual = shell(f"{TOOL} {words} --format csv -o -").stdout
+    assert by_name.stdout.removeprefix("\ufeff") == as_usual.removeprefix("\ufeff") != ""
+
+
 def test_a_closed_pipe_is_quiet() -> None:
     done = shell(f"set -o pipefail; {TOOL} estimate mixtral-8x7b --explain | head -1")
     assert (done.returncode, done.stderr) == (0, "")

@@ -27,12 +27,12 @@ def into_place(path: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    target = _resolved(path)
-    if target.exists() and not target.is_file():
-        with target.open("wb") as file:  # a pipe or a device cannot be replaced
+    given = Path(path)
+    if given.exists() and not given.is_file():
+        with given.open("wb") as file:  # a pipe or a device cannot be replaced, nor an open pipe resolved
             yield file
     else:
-        with _replacing(target) as file:
+        with _replacing(_resolved(path)) as file:
             yield file
 
 
