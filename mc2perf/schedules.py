@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mc2perf.equations import overlap as overlapping
-from mc2perf.equations import pipeline
+from mc2perf.equations import three_stages
 from mc2perf.equations.overlap import Overlap, Paths
-from mc2perf.equations.pipeline import Bounds
+from mc2perf.equations.three_stages import ThreeStagePaths
 from mc2perf.machine import Engine
 from mc2perf.units import Num
 from mc2perf.workload.parts import (
@@ -166,14 +166,25 @@ def _only_launch(segment: Segment) -> Segment:
     return segment._replace(cost=segment.cost._replace(work=0.0, memory=0.0))
 
 
-def _overlapped(bounds: Bounds, compute: Num, comm: Num, on: Conditions) -> Overlap:
-    """Both engines at once, unless one buffer makes everything serial."""
-    if on.buffers <= 1:
-        return Overlap(compute + comm, compute, comm)
+def _three_stages(
+    dispatch: Num, experts: Num, combine: Num, pieces: Num, beside: Num, on: Conditions
+) -> Overlap:
+    """Pieces through dispatch, experts and combine; ``beside`` needs no communication."""
+    depth = np.minimum(on.buffers, pieces)
+    f, g = on.comm_slowdown, on.compute_slowdown
+    paths: ThreeStagePaths = on.run(
+        "experts: paths", three_stages.three_stage_paths,
+        dispatch=dispatch, experts=experts, combine=combine, pieces=pieces, depth=depth, beside=beside,
+        covered_comm=on.run("cost of covered transfers", three_stages.covering_cost,
+                            slowdown=f, slowdown_of_critical=g),
+        covered_compute=on.run("cost of covered computation", three_stages.covering_cost,
+                               slowdown=g, slowdown_of_critical=f),
+        pace=g / f,
+    )  # fmt: skip
+    sent = pieces * (dispatch + combine)
     overlap: Overlap = on.run(
-        "makespan under mutual slow-down", overlapping.stretched,
-        compute_bound=bounds.compute, comm_bound=bounds.comm, compute=compute, comm=comm,
-        comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
+        "experts: makespan", three_stages.three_stage_overlap,
+        **paths._asdict(), pieces=pieces, depth=depth, work=sent + pieces * experts + beside, comm=sent,
     )  # fmt: skip
     return overlap
 
@@ -244,20 +255,12 @@ def experts_micro_batch(path: ExpertPath, pieces: Num, on: Conditions) -> Timing
     dispatch = time_of((*p.before, p.comm_in), "comm")
     combine = p.comm_out.cost.time
     experts = time_of(inner, "compute") + np.where(np.greater(pieces, 1.0), on.round_cost, 0.0)
-    bounds: Bounds = on.run(
-        "experts: pipeline bounds", pipeline.three_stage_bounds,
-        dispatch=dispatch, experts=experts, combine=combine, pieces=pieces, buffers=on.buffers,
-    )  # fmt: skip
-    # shared experts run while the first dispatch travels, unless there is only one piece: that is serial
-    late = np.where(np.greater(pieces, 1.0), np.maximum(shared - dispatch, 0.0), shared)
-    bounds = Bounds(bounds.compute + late, bounds.comm + late)
-    compute, comm = pieces * experts + shared, pieces * (dispatch + combine)
-    overlap = _overlapped(bounds, compute, comm, on)
+    overlap = _three_stages(dispatch, experts, combine, pieces, shared, on)
     count = len(inner) + 2.0
     memory = pieces * _memory(inner) + _memory(whole.beside)
     timing = Timing(
-        overlap.total, compute, comm, overlap.busy_compute, overlap.exposed_comm, memory,
-        pieces * count + len(whole.beside),
+        overlap.total, pieces * experts + shared, pieces * (dispatch + combine), overlap.busy_compute,
+        overlap.exposed_comm, memory, pieces * count + len(whole.beside),
     )  # fmt: skip
     return _exact(timing + serial(whole.weight_grads))
 

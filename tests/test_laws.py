@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mc2perf.answer import Answer, Row
-from mc2perf.equations import overlap
+from mc2perf.equations import three_stages
 from mc2perf.evaluate import estimate
 from mc2perf.machine import Machine, Quantity
 from mc2perf.model import Model
@@ -390,13 +390,13 @@ def test_more_buffers_never_hurt(question: Question) -> None:
 
 
 def test_an_overlap_that_beats_its_floor_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = overlap.stretched
+    real = three_stages.three_stage_overlap
 
     def too_fast(**numbers: Any) -> Any:
         found = real(**numbers)
         return found._replace(exposed_comm=0.0, busy_compute=0.9 * found.busy_compute)
 
-    monkeypatch.setattr("mc2perf.equations.overlap.stretched", too_fast)
+    monkeypatch.setattr("mc2perf.equations.three_stages.three_stage_overlap", too_fast)
     scenario = Scenario(target="mixtral-8x7b", schedule="micro_batch", micro_batches=4.0)
     r = row(Question(scenario, machine_of("atlas_800i_a2")).answer(), "micro_batch")
     assert r.total_time - r.free_time < max(r.compute_time, r.comm_time) * (1 - CLOSE)

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import mc2perf.equations
 from mc2perf.equations import overlap, pipeline, play
-from mc2perf.equations.pipeline import Bounds
+from mc2perf.equations import three_stages as stages
+from mc2perf.equations.pipeline import StageBounds
 from mc2perf.units import MIB
 
 CLOSE = 1e-12
@@ -217,19 +218,18 @@ def test_no_order_of_the_engine_is_faster_on_a_grid() -> None:
 @pytest.mark.parametrize(
     ("n", "buffers", "comm"),
     [
-        (4, 1, 56.0),
-        (1, 3, 14.0),
         (4, 2, 16.0 + 7.0 + 9.0),
         (4, 3, 16.0 + 4.0 + 8.0),
         (4, 4, 16.0 + 7.0),
         (4, 9, 23.0),
     ],
 )
-def test_three_stage_bounds(n: int, buffers: int, comm: float) -> None:
+def test_waits_of_three_stages(n: int, buffers: int, comm: float) -> None:
     """By hand for d = 3, e = 10, c = 1: communication waits as little as it can."""
-    bounds = pipeline.three_stage_bounds(3.0, 10.0, 1.0, n, buffers)
-    assert bounds.comm == comm
-    assert bounds.compute == (44.0 if n > 1 and buffers > 1 else comm)
+    paths = stages.three_stage_paths(3.0, 10.0, 1.0, n, min(n, buffers), 0.0, 0.0, 0.0, 1.0)
+    waits = (paths.at_start, paths.at_end)
+    assert paths.sending + (sum(waits) if buffers < n else max(waits)) == comm
+    assert paths.computing == 44.0
 
 
 def test_rows_with_pieces_and_buffers_of_their_own() -> None:
@@ -350,7 +350,7 @@ def test_stretched_equals_the_fluid(a: float, b: float, n: int, buffers: int, f:
     g = 1.0 + share * ((f / (f - 1.0) if f > 1.0 else 4.0) - 1.0)
     g = min(g, 4.0)
     total, busy = fluid(a, b, n, buffers, f, g)
-    bounds = Bounds(a + n * b, n * a + b) if buffers > 1 else Bounds(n * (a + b), n * (a + b))
+    bounds = StageBounds(a + n * b, n * a + b) if buffers > 1 else StageBounds(n * (a + b), n * (a + b))
     slow = overlap.stretched(*bounds, n * b, n * a, f, g)
     assert slow.total == pytest.approx(total, rel=1e-8)
     if total < n * (a + b) * (1.0 - 1e-6):
@@ -358,18 +358,16 @@ def test_stretched_equals_the_fluid(a: float, b: float, n: int, buffers: int, f:
 
 
 @quick
-@given(times, times, counts, rings, factors, factors)
-def test_stretched_adds_up_and_stays_between(
-    comm: float, compute: float, n: int, buffers: int, f: float, g: float
-) -> None:
-    bounds = pipeline.three_stage_bounds(comm, compute, comm, n, buffers)
-    work = n * (compute + 2.0 * comm)
-    slow = overlap.stretched(*bounds, n * compute, 2.0 * n * comm, f, g)
+@given(times, times, counts, factors, factors)
+def test_stretched_adds_up_and_stays_between(comm: float, compute: float, n: int, f: float, g: float) -> None:
+    bounds = pipeline.two_stage_bounds(comm, compute, n)
+    work = n * (compute + comm)
+    slow = overlap.stretched(*bounds, n * compute, n * comm, f, g)
     assert slow.total - slow.busy_compute == slow.exposed_comm
     assert slow.exposed_comm >= 0.0
     assert slow.busy_compute >= n * compute * (1.0 - CLOSE)
     assert min(max(bounds), work) * (1.0 - CLOSE) <= slow.total <= work * (1.0 + CLOSE)
-    fast = overlap.stretched(*bounds, n * compute, 2.0 * n * comm, 1.0, 1.0)
+    fast = overlap.stretched(*bounds, n * compute, n * comm, 1.0, 1.0)
     assert fast.total == close(min(max(bounds), work))
     assert fast.busy_compute == close(n * compute)
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mc2perf.equations import overlap, pipeline
+from mc2perf.equations import three_stages as stages
 from mc2perf.equations.play import ring_order
 from mc2perf.problems import InputError
 from mc2perf.timeline import Order, Span, Timeline, three_stages, two_stages
@@ -85,7 +86,36 @@ def test_the_paths_of_two_stages_are_exact_under_slow_down(
         assert played.exposed_comm == close(float(closed.exposed_comm))
 
 
-def test_stretched_takes_waits_of_three_stages_that_slow_transfers_fill() -> None:
+def closed(
+    d: float, e: float, c: float, n: int, buffers: int, beside: float, f: float, g: float
+) -> overlap.Overlap:
+    """Three stages in closed form."""
+    depth = min(buffers, n)
+    paths = stages.three_stage_paths(
+        d, e, c, n, depth, beside, stages.covering_cost(f, g), stages.covering_cost(g, f), g / f
+    )
+    sent = n * (d + c)
+    return stages.three_stage_overlap(*paths, pieces=n, depth=depth, work=sent + n * e + beside, comm=sent)
+
+
+@quick
+@given(times, times, times, counts, rings, times, factors, st.floats(0.0, 1.0))
+def test_three_stages_beside_other_work_are_exact_under_slow_down(
+    d: float, e: float, c: float, n: int, buffers: int, beside: float, f: float, share: float
+) -> None:
+    g = paying(f, share)
+    played = three_stages(
+        [d] * n, [e] * n, [c] * n, buffers=buffers if n > 1 else 1, comm_slowdown=f, compute_slowdown=g,
+        beside=beside,
+    )  # fmt: skip
+    formula = closed(d, e, c, n, buffers, beside, f, g)
+    assert played.total == close(float(formula.total))
+    if played.total < (n * (d + e + c) + beside) * (1.0 - 1e-6):
+        assert played.busy_compute == close(float(formula.busy_compute))
+        assert played.exposed_comm == close(float(formula.exposed_comm))
+
+
+def test_slow_transfers_fill_the_waits_of_three_stages() -> None:
     """By hand: D1 0-2, D2 and E1 2-6, C1 and E2 6-10, C2 10-12; unslowed, the engine waits 2 of 10."""
     played = three_stages([2.0] * 2, [4.0] * 2, [2.0] * 2, buffers=2, comm_slowdown=2.0, compute_slowdown=1.0)
     assert [(s.name, s.start, s.end) for s in played.spans] == [
@@ -96,8 +126,7 @@ def test_stretched_takes_waits_of_three_stages_that_slow_transfers_fill() -> Non
         ("experts 2", 6.0, 10.0),
         ("combine 2", 10.0, 12.0),
     ]
-    bounds = pipeline.three_stage_bounds(2.0, 4.0, 2.0, 2, 2)
-    assert overlap.stretched(*bounds, 8.0, 8.0, 2.0, 1.0).total == 13.0
+    assert closed(2.0, 4.0, 2.0, 2, 2, 0.0, 2.0, 1.0) == (12.0, 8.0, 4.0)
 
 
 # --- unequal pieces without slow-down: the max-plus recurrence

@@ -15,16 +15,6 @@ from mc2perf.equations.formula import formula
 from mc2perf.units import Num
 
 
-class Bounds(NamedTuple):
-    """Makespan if computation never waits after the fill, and if communication never waits.
-
-    The makespan is the larger one.
-    """
-
-    compute: Num
-    comm: Num
-
-
 class StageBounds(NamedTuple):
     """Makespan if the second stage never waits after the fill, and if the first never waits. [s]"""
 
@@ -153,58 +143,6 @@ def two_stage_tail_time(first: Num, second: Num, pieces: Num, tail_first: Num, t
 
 
 @formula(
-    "pieces * (dispatch + experts + combine) if min(buffers, pieces) < 2 else"
-    " dispatch + pieces * experts + combine"
-    " ; pieces * (dispatch + experts + combine) if min(buffers, pieces) < 2 else"
-    " pieces * (dispatch + combine) + (max(0, experts - (buffers - 1) * dispatch)"
-    " + max(0, experts - (buffers - 1) * combine) if buffers < pieces else"
-    " max(0, experts - (pieces - 1) * min(dispatch, combine)))"
-)
-def three_stage_bounds(dispatch: Num, experts: Num, combine: Num, pieces: Num, buffers: Num) -> Bounds:
-    """Bounds of dispatch, experts, combine with one engine for both communications.
-
-    A piece holds a buffer from the start of its dispatch to the end of its combine. The engine serves
-    D1 .. DB C1 D(B+1) C2 ... Cn: it dispatches ahead as far as buffers allow (:func:`ring_order`).
-
-    Parameters
-    ----------
-    dispatch, experts, combine : number or array
-        Time of one piece in each stage: d, e, c. [s]
-    pieces, buffers : number or array
-        n >= 1 and whole B >= 1.
-
-    Returns
-    -------
-    Bounds
-        Computation never waits: ``d + n e + c``. Communication waits as little as it can: ``n (d + c)``
-        plus ``max(0, e - (B-1) d) + max(0, e - (B-1) c)`` for 2 <= B < n, plus
-        ``max(0, e - (n-1) min(d, c))`` for B >= n. Both ``n (d + e + c)`` for B = 1 or n = 1. [s]
-
-    Notes
-    -----
-    Their maximum is the longest path through that order: leaving the engine's chain at D(i) and coming
-    back at C(j) pays (j-i+1) e for the transfers in between. Where e < d + c only the excursions 1-1 and
-    n-n can pay, else only 1-n; a deeper ring puts more transfers in between, so more buffers never hurt.
-
-    References
-    ----------
-    Derived here; the tests hold it against the recurrence and against every order of the engine.
-
-    Examples
-    --------
-    >>> three_stage_bounds(1.0, 4.0, 1.0, 4.0, 2.0)
-    Bounds(compute=array(18.), comm=array(14.))
-    """
-    depth = np.minimum(buffers, pieces)
-    at_start = np.maximum(0.0, experts - (depth - 1.0) * dispatch)
-    at_end = np.maximum(0.0, experts - (depth - 1.0) * combine)
-    wait = np.where(np.less(depth, pieces), at_start + at_end, np.maximum(at_start, at_end))
-    alone, serial = np.less(depth, 2), pieces * (dispatch + experts + combine)
-    compute = np.where(alone, serial, dispatch + pieces * experts + combine)
-    return Bounds(compute, np.where(alone, serial, pieces * (dispatch + combine) + wait))
-
-
-@formula(
     "max(dispatch + pieces * experts + combine, pieces * (dispatch + combine)"
     " + max(0, experts - (min(buffers, pieces) - 1) * min(dispatch, combine))"
     " + min(1, max(0, pieces - buffers)) * max(0, experts - (buffers - 1) * max(dispatch, combine)),"
@@ -228,15 +166,32 @@ def three_stage_time(dispatch: Num, experts: Num, combine: Num, pieces: Num, buf
     Returns
     -------
     number or array
-        Makespan, of the order in :func:`three_stage_bounds`; never more with more buffers. [s]
+        Makespan; never more with more buffers. [s]
+
+    Notes
+    -----
+    A piece holds a buffer from the start of its dispatch to the end of its combine. The engine serves
+    D1 .. DB C1 D(B+1) C2 ... Cn: it dispatches ahead as far as buffers allow
+    (:func:`mc2perf.equations.play.ring_order`). Either computation never waits after the fill, or
+    communication waits as little as it can. :func:`mc2perf.equations.three_stages.three_stage_overlap`
+    adds work beside the first dispatches and mutual slow-down.
+
+    References
+    ----------
+    Derived here; the tests hold it against the recurrence and against every order of the engine.
 
     Examples
     --------
     >>> float(three_stage_time(1.0, 4.0, 1.0, 4.0, 4.0)), float(three_stage_time(1.0, 1.0, 1.0, 4.0, 1.0))
     (18.0, 12.0)
     """
-    bounds = three_stage_bounds(dispatch, experts, combine, pieces, buffers)
-    return np.maximum(bounds.compute, bounds.comm)
+    depth = np.minimum(buffers, pieces)
+    at_start = np.maximum(0.0, experts - (depth - 1.0) * dispatch)
+    at_end = np.maximum(0.0, experts - (depth - 1.0) * combine)
+    wait = np.where(np.less(depth, pieces), at_start + at_end, np.maximum(at_start, at_end))
+    serial = pieces * (dispatch + experts + combine)
+    overlapped = np.maximum(dispatch + pieces * experts + combine, pieces * (dispatch + combine) + wait)
+    return np.where(np.less(depth, 2), serial, overlapped)
 
 
 @formula("dispatch + experts + combine + (pieces - 1) * max(dispatch, experts, combine)")

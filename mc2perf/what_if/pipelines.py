@@ -65,7 +65,7 @@ def _at_most(sheet: Sheet, name: str, longest: str, alone: str, work: str, comm:
 
 
 def three_stages(sheet: Sheet, name: str, p: Pipeline, f: str, g: str) -> tuple[str, str]:
-    """Makespan and exposed communication of dispatch, experts, combine; ``pipeline.three_stage_bounds``."""
+    """Makespan and exposed communication of dispatch, experts, combine; equations of ``three_stages``."""
     n, _, d, e, h = _piece(sheet, name, p)
     c = sheet.comm(f"{name}_c", "c: a piece combined", ((1.0, s) for s in p.combined), p.launched)
     comm = sheet.put(f"{name}_comm", "n (a + c): all transfers alone", "s", f"{n}*({d} + {c})")
@@ -74,23 +74,61 @@ def three_stages(sheet: Sheet, name: str, p: Pipeline, f: str, g: str) -> tuple[
     depth = min(p.buffers, p.pieces)
     if p.on.buffers <= 1 or depth < 2:
         return work, comm
-    start, end = (f"MAX(0, {e} - {depth - 1.0!r}*{stage})" for stage in (d, c))
-    wait = f"{start} + {end}" if depth < p.pieces else f"MAX({start}, {end})"
-    late = sheet.put(f"{name}_late", "beside, not covered by a dispatch", "s", f"MAX({h} - {d}, 0)")
-    t1 = sheet.put(f"{name}_t1", "T1: computation never waits", "s", f"{d} + {n}*{e} + {c} + {late}")
-    t2 = sheet.put(f"{name}_t2", "T2: transfers wait as little as they can", "s", f"{comm} + {wait} + {late}")
-    first = sheet.put(
-        f"{name}_first", "computation is critical", "s",
-        f"{t1} + ({work} - {t1})*{f}*(1 - 1/{g})", "T1 + (W - T1) f (1 - 1/g)",
+    c1, c2, pace = f"{f}*(1 - 1/{g})", f"{g}*(1 - 1/{f})", f"{g}/{f}"
+    d1, c3, e2, h2 = (
+        sheet.put(f"{name}_{cell}", f"{what}, taken in instead of covered", "s", f"(1 - {cost})*{time}", note)
+        for cell, what, cost, time, note in (
+            ("taken_d", "a dispatch", c1, d, "(1 - f (1 - 1/g)) d"),
+            ("taken_c", "a combine", c1, c, "(1 - f (1 - 1/g)) c"),
+            ("taken_e", "a piece computed", c2, e, "(1 - g (1 - 1/f)) e"),
+            ("taken_h", "what runs beside", c2, h, "(1 - g (1 - 1/f)) h"),
+        )
+    )
+
+    def detour(cell: str, what: str, longer: str, uncovered: str) -> tuple[str, str]:
+        longer = sheet.put(f"{name}_{cell}", what, "s", longer)
+        taken = sheet.switch(f"{name}_{cell}_taken", f"{what}: lengthens", longer, "0")
+        return f"MAX(0, {longer})", f"{taken}*({uncovered})"
+
+    fill, fill_alone = detour(
+        "fill", "first dispatch, instead of what runs beside", f"{d1} - {h2}", f"{d} - {pace}*{h}"
+    )
+    t1 = sheet.put(
+        f"{name}_t1", "computation is critical", "s", f"{compute} + {c} + {c1}*({comm} - {c}) + {fill}",
+        "n e + h + c + f (1 - 1/g) (n (d+c) - c), and the first dispatch",
     )  # fmt: skip
-    second = sheet.put(
-        f"{name}_second", "transfers are critical", "s",
-        f"{t2} + ({work} - {t2})*{g}*(1 - 1/{f})", "T2 + (W - T2) g (1 - 1/f)",
+    start, start_alone = detour(
+        "start", "first experts, instead of dispatches ahead", f"{e2} - {depth - 1.0!r}*{d1}",
+        f"{pace}*{e} - {depth - 1.0!r}*{d}",
     )  # fmt: skip
-    later = sheet.switch(f"{name}_longer", "transfers are longer", second, first)
-    covered = f"{t2} - {compute} + ({work} - {t2})*(1 - {g}/{f})"
-    alone = sheet.put(
-        f"{name}_alone", "not covered", "s",
-        f"MAX(0, {later}*({covered}) + (1 - {later})*({t1} - {compute}))",
+    early, early_alone = detour(
+        "early", "first experts and what runs beside, instead of dispatches ahead",
+        f"{e2} + {h2} - {depth!r}*{d1}", f"{pace}*({e} + {h}) - {depth!r}*{d}",
     )  # fmt: skip
-    return _at_most(sheet, name, f"MAX({first}, {second})", alone, work, comm)
+    end, end_alone = detour(
+        "end", "last experts, instead of combines before", f"{e2} - {depth - 1.0!r}*{c3}",
+        f"{pace}*{e} - {depth - 1.0!r}*{c}",
+    )  # fmt: skip
+    start, start_alone = _longer(sheet, f"{name}_begin", (start, start_alone), (early, early_alone))
+    if depth < p.pieces:
+        waits, waits_alone = f"{start} + {end}", f"{start_alone} + {end_alone}"
+    else:
+        waits, waits_alone = _longer(sheet, f"{name}_wait", (start, start_alone), (end, end_alone))
+    t2 = sheet.put(
+        f"{name}_t2", "transfers are critical", "s", f"{comm} + {c2}*{compute} + {waits}",
+        "n (d+c) + g (1 - 1/f) (n e + h), and what waits at both ends",
+    )  # fmt: skip
+    longest, alone = _longer(
+        sheet,
+        f"{name}_longest",
+        (t1, f"{c} + {fill_alone}"),
+        (t2, f"{comm} - {pace}*{compute} + {waits_alone}"),
+    )
+    return _at_most(sheet, name, longest, alone, work, comm)
+
+
+def _longer(sheet: Sheet, name: str, one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
+    """The longer of two paths, and what it leaves uncovered; the first of equals."""
+    later = sheet.switch(f"{name}_later", "the second is longer", other[0], one[0])
+    alone = sheet.put(f"{name}_alone", "not covered", "s", f"{later}*({other[1]}) + (1 - {later})*({one[1]})")
+    return f"MAX({one[0]}, {other[0]})", alone
