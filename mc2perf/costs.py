@@ -7,7 +7,7 @@ number, every equation with its numbers (for ``--explain``), every step outside 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -94,12 +94,12 @@ def _one(value: Num) -> float:
 
 
 def _constant(costs: Costs, rule: ConstantRule, shape: Shape) -> tuple[Num, Num]:
-    return costs.peak(shape.dtype), float(rule.utilisation) * costs.rounds(shape)
+    return costs.peak(shape.dtype), rule.utilisation * costs.rounds(shape)
 
 
 def _curve(costs: Costs, rule: CurveRule, shape: Shape) -> tuple[Num, Num]:
-    work = np.array([point.work for point in rule.points])
-    share = np.array([point.utilisation for point in rule.points])
+    names = ("work", "utilisation")
+    work, share = _alike([stacked([getattr(point, name) for point in rule.points]) for name in names])
     # a last round that is not full takes as long as a full one: look up the work of whole rounds
     full = costs.rounds(shape)
     flops = shape.groups * matmul.matmul_flops(shape.rows, shape.n, shape.k) / full
@@ -169,8 +169,8 @@ class Costs:
     matmul_rule: str | None = None
     warm_l2: bool = False
     cuts_messages: bool = False
-    _cliffs: dict[tuple[str, float, float], list[float]] = field(default_factory=dict)
-    _columns: dict[tuple[int, float, float, float], list[NDArray[np.float64]]] = field(default_factory=dict)
+    _cliffs: dict[tuple[Any, ...], list[Num]] = field(default_factory=dict)
+    _columns: dict[tuple[Any, ...], list[NDArray[np.float64]]] = field(default_factory=dict)
 
     @property
     def rule_name(self) -> str:
@@ -442,6 +442,7 @@ class Costs:
         """
         machine, run, rule = self.machine, self.ledger.run, self.machine.kernels.decode_attention
         self.ledger.use("kernels.decode_attention", rule)
+        self.ledger.use("kernels.attention.utilisation", machine.kernels.attention.utilisation)
         for name, part in (("cube.cores", machine.cube.cores), ("memory.l2", machine.memory.l2)):
             self.ledger.use(name, part)
         flops = run(
@@ -588,7 +589,7 @@ class Costs:
         # what the host adds was measured on the fitted links and does not change with them
         time = self._on_curve(label, f"{at_path}.ranks", engine, curve, curve.ranks, size, ranks, 1.0)
         device = scaled
-        if slower != 1.0:
+        if np.any(np.not_equal(slower, 1.0)):
             device = self._on_curve(on_device, at_device, engine, curve, curve.device, size, ranks, 1.0)
         return Cost(scaled, np.maximum(time - device, 0.0))
 
@@ -601,7 +602,7 @@ class Costs:
         fits: Mapping[int, tuple[Band, ...]],
         size: Num,
         ranks: float,
-        slower: float,
+        slower: Num,
     ) -> Num:
         """A fitted curve, the message cut where that avoids a cliff."""
         price = partial(self._in_one_call, label, path, engine, curve, fits, ranks=ranks, slower=slower)
@@ -618,16 +619,15 @@ class Costs:
         fits: Mapping[int, tuple[Band, ...]],
         price: Callable[..., Num],
         ranks: float,
-        slower: float,
-    ) -> list[float]:
+        slower: Num,
+    ) -> list[Num]:
         """Sizes just above which a curve jumps, found by pricing either side of every band's end. [B]"""
-        key = (path, ranks, slower)
+        key = (path, ranks, _as_key(slower))
         if key not in self._cliffs:
             recording, self.ledger.recording = self.ledger.recording, False
-            ends = {b.up_to * wider for p, fit in fits.items() for b in fit for wider in (1.0, ranks / p)}
-            at = np.array(sorted(end for end in ends if math.isfinite(end)))
-            under, over = (np.asarray(price(size=at * x)) for x in (1.0, 1.0 + 1e-9)) if len(at) else (at, at)
-            self._cliffs[key] = at[over > CLIFF * under].tolist()
+            at = _ends(fits, ranks)
+            under, over = (np.asarray(price(size=at * x)) for x in (1.0, 1.0 + 1e-9)) if at.size else (at, at)
+            self._cliffs[key] = _jumps(at, over > CLIFF * under)
             self.ledger.recording = recording
         return self._cliffs[key]
 
@@ -640,7 +640,7 @@ class Costs:
         fits: Mapping[int, tuple[Band, ...]],
         size: Num,
         ranks: float,
-        slower: float,
+        slower: Num,
     ) -> Num:
         """A fitted curve, by its rank rule; ``slower`` is the fitted link bandwidth over the given one."""
         if curve.rank_rule in collectives.RANK_RULES:
@@ -684,19 +684,20 @@ class Costs:
         label: str,
         bands: tuple[Band, ...],
         size: Num,
-        slower: float,
-        later: float = 1.0,
+        slower: Num,
+        later: Num = 1.0,
         wider: float = 1.0,
     ) -> Num:
         """The band that the size falls into; factors on slopes, on constants, on the first band's end."""
-        key = (id(bands), slower, later, wider)
+        key = (id(bands), _as_key(slower), _as_key(later), wider)
         if key not in self._columns:
             self._columns[key] = _columns(bands, slower, later, wider)
         up_to, constant, slope, quadratic, at_least = self._columns[key]
-        band = np.searchsorted(up_to, size)
+        band = _band_of(up_to, size)
         time: Num = self.ledger.run(
-            label, collectives.band_time, size=size, constant=constant[band],
-            slope=slope[band], quadratic=quadratic[band], at_least=at_least[band],
+            label, collectives.band_time, size=size, constant=_of_band(constant, band),
+            slope=_of_band(slope, band), quadratic=_of_band(quadratic, band),
+            at_least=_of_band(at_least, band),
         )  # fmt: skip
         return time
 
@@ -724,29 +725,82 @@ class Costs:
 
 
 def _cut_where(
-    over: NDArray[np.bool_], time: Num, size: NDArray[np.float64], edge: float, price: Callable[..., Num]
+    over: NDArray[np.bool_], time: Num, size: NDArray[np.float64], edge: Num, price: Callable[..., Num]
 ) -> Num:
     """Times of messages, those over an edge sent in parts if that is faster; only these are priced again."""
+    if np.ndim(edge):  # every row has an edge of its own
+        whole = np.where(over, np.ceil(size / edge), 1.0)
+        return np.where(over, np.minimum(time, whole * price(size=size / whole)), time)
     times = np.array(np.broadcast_to(time, size.shape))
     parts = np.ceil(size[over] / edge)
     times[over] = np.minimum(times[over], parts * price(size=size[over] / parts))
     return times
 
 
-def _columns(bands: tuple[Band, ...], slower: float, later: float, wider: float) -> list[NDArray[np.float64]]:
+def _as_key(number: Num) -> object:
+    """What a number is remembered by; a column by what it holds."""
+    return number.tobytes() if isinstance(number, np.ndarray) else number
+
+
+def stacked(numbers: Sequence[Num]) -> NDArray[np.float64]:
+    """Numbers one after the other, shape (numbers,); columns below each other, shape (numbers, rows, 1)."""
+    if any(map(np.ndim, numbers)):
+        return np.stack(np.broadcast_arrays(*(np.atleast_2d(number) for number in numbers)))
+    return np.array([float(number) for number in numbers])
+
+
+def _alike(columns: Sequence[NDArray[np.float64]], factors: Sequence[Num] = ()) -> list[NDArray[np.float64]]:
+    """Columns of the same number of axes: rows join where one of them, or a factor, has rows."""
+    rows = any(column.ndim > 1 for column in columns) or any(map(np.ndim, factors))
+    return [c.reshape(-1, 1, 1) if rows and c.ndim == 1 else c for c in columns]
+
+
+def _ends(fits: Mapping[int, tuple[Band, ...]], ranks: float) -> NDArray[np.float64]:
+    """Where the bands of all fits end, shape (ends,) or (rows, ends). [B]"""
+    ends = [b.up_to * wider for p, fit in fits.items() for b in fit for wider in (1.0, ranks / p)]
+    finite = stacked([end for end in ends if np.all(np.isfinite(end))] or [math.inf])
+    if finite.ndim == 1:
+        return np.unique(finite[np.isfinite(finite)])
+    return np.moveaxis(finite[..., 0], 0, -1)
+
+
+def _jumps(at: NDArray[np.float64], jump: NDArray[np.bool_]) -> list[Num]:
+    """The ends at which a curve jumps; of every row, infinite where only other rows do."""
+    if jump.ndim == 1:
+        return list(at[jump].tolist())
+    edges = np.where(jump, at, np.inf)
+    return [edges[:, [i]] for i in np.flatnonzero(jump.any(axis=0))]
+
+
+def _band_of(up_to: NDArray[np.float64], size: Num) -> NDArray[np.intp]:
+    """The band that a size falls into; up to and with its end."""
+    return np.asarray(np.searchsorted(up_to, size) if up_to.ndim == 1 else np.sum(up_to < size, axis=0))
+
+
+def _of_band(column: NDArray[np.float64], band: NDArray[np.intp]) -> Num:
+    """The number of a band, of every row where rows differ."""
+    if column.ndim == 1:
+        return column[band]
+    shape = np.broadcast_shapes(column.shape[1:], band.shape)
+    laid = np.broadcast_to(column, (len(column), *shape))
+    taken: Num = np.take_along_axis(laid, np.broadcast_to(band, shape)[None], axis=0)[0]
+    return taken
+
+
+def _columns(bands: tuple[Band, ...], slower: Num, later: Num, wider: float) -> list[NDArray[np.float64]]:
     """The bands of a curve as columns, scaled to links and ranks, and what the bands before reach.
 
     The first band ends where the algorithm for small shares does; later ones where bandwidth takes over,
     which is a matter of the whole array.
     """
     names = ("up_to", "constant", "slope", "quadratic")
-    columns = [np.array([float(getattr(band, name)) for band in bands]) for name in names]
+    columns = _alike([stacked([getattr(band, name) for band in bands]) for name in names], (slower, later))
     columns = [c * factor for c, factor in zip(columns, (1.0, later, slower, slower), strict=True)]
     columns[0][0] *= wider
     columns[0] = np.maximum.accumulate(columns[0])
     up_to, constant, slope, quadratic = (column[:-1] for column in columns)
     ends = constant + slope * up_to + quadratic * up_to**2
-    return [*columns, np.maximum.accumulate(np.concatenate([[0.0], ends]))]
+    return [*columns, np.maximum.accumulate(np.concatenate([np.zeros((1, *ends.shape[1:])), ends]))]
 
 
 def _used_part(rule: Any, dtype: str) -> Any:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -79,12 +80,20 @@ class Conditions:
     def of(cls, engines: Sequence[Engine], buffers: float, run: Callable[..., Any]) -> Conditions:
         """The worst of every engine that a group of ranks uses."""
         return cls(
-            max(e.comm_under_compute for e in engines),
-            max(e.compute_under_comm for e in engines),
-            max(e.round_cost for e in engines),
+            _worst([e.comm_under_compute for e in engines]),
+            _worst([e.compute_under_comm for e in engines]),
+            _worst([e.round_cost for e in engines]),
             buffers,
             run,
         )
+
+
+def _worst(numbers: Sequence[float]) -> float:
+    """The largest number; row by row where the numbers of a machine are columns."""
+    if not any(map(np.ndim, numbers)):
+        return max(numbers)
+    largest: Any = reduce(np.maximum, numbers)
+    return cast(float, largest)
 
 
 def serial(segments: Segments) -> Timing:

@@ -153,8 +153,9 @@ class Study:
         """Host time of one launch; a replayed graph has none. [s]"""
         if self.scenario.host == "graph":
             return 0.0
-        self.costs.ledger.use("host.per_launch", self.costs.machine.host.per_launch)
-        return float(self.costs.machine.host.per_launch)
+        per_launch = self.costs.machine.host.per_launch
+        self.costs.ledger.use("host.per_launch", per_launch)
+        return per_launch if np.ndim(per_launch) else float(per_launch)
 
 
 def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study:

@@ -217,19 +217,19 @@ def more_traffic(ranks: float, fitted: float) -> float:
     return ((ranks - 1.0) / ranks) / ((fitted - 1.0) / fitted)
 
 
-def more_latency(ranks: float, fitted: float, growth: float) -> float:
+def more_latency(ranks: float, fitted: float, growth: Num) -> Num:
     """How much longer the fixed part takes with more ranks than were fitted: ``(p / p0) ** growth``.
 
     Parameters
     ----------
     ranks, fitted : float
         Rank count p asked for, and of the fit, p0.
-    growth : float
+    growth : number or array
         Exponent: 0 for none, 1 for steps in a row.
 
     Returns
     -------
-    float
+    number or array
         Factor on the constants of a curve.
 
     Examples
@@ -237,4 +237,4 @@ def more_latency(ranks: float, fitted: float, growth: float) -> float:
     >>> more_latency(16.0, 4.0, 0.5)
     2.0
     """
-    return float((ranks / fitted) ** growth)
+    return (ranks / fitted) ** growth

@@ -418,7 +418,7 @@ def curve_utilisation(flops: Num, work: NDArray[np.float64], utilisation: NDArra
     ----------
     flops : number or array
         Work. [FLOP]
-    work, utilisation : array, shape (points,)
+    work, utilisation : array, shape (points,), or (points, rows, 1) for a curve of every row
         The curve, work rising.
 
     Returns
@@ -431,7 +431,12 @@ def curve_utilisation(flops: Num, work: NDArray[np.float64], utilisation: NDArra
     >>> round(float(curve_utilisation(1e10, np.array([1e9, 1e11]), np.array([0.2, 0.8]))), 12)
     0.5
     """
-    return np.maximum(np.interp(np.log(flops), np.log(work), utilisation), 0.0)
+    if work.ndim == 1:
+        return np.maximum(np.interp(np.log(flops), np.log(work), utilisation), 0.0)
+    x, rises = np.log(np.maximum.accumulate(work)), np.diff(utilisation, axis=0)
+    reached = np.clip((np.log(flops) - x[:-1]) / np.maximum(np.diff(x, axis=0), 1e-12), 0.0, 1.0)
+    summed: Num = utilisation[0] + np.sum(rises * reached, axis=0)
+    return summed
 
 
 @formula("moved / (memory_rate)")
