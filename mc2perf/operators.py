@@ -149,6 +149,7 @@ class ElementType:
 DTYPES = {
     "bf16": ElementType(2.0),
     "fp16": ElementType(2.0),
+    "fp32": ElementType(4.0),
     # one float32 scale per token, as the dynamic per-token quantisation of CANN's dispatch
     "int8": ElementType(1.0, scale_size=4.0),
     "fp8": ElementType(1.0, scale_size=4.0),

@@ -442,8 +442,42 @@ def test_tables_of_collectives_check_their_rate(put: Any) -> None:
 )
 def test_tile_times_of_every_form_say_the_same(put: Any, text: str) -> None:
     data = read_measured(put(text)).data
-    assert isinstance(data, TileTimes) and data.medians() == pytest.approx({1: 605e-6, 2: 500e-6})
-    assert data.best[0] == 2
+    assert isinstance(data, TileTimes) and len(data.scans) == 1
+    assert data.scans[0].medians() == pytest.approx({1: 605e-6, 2: 500e-6})
+    assert data.scans[0].best[0] == 2 and not data.scans[0].inputs
+
+
+SHAPED = [
+    "operator,m,n,k,ranks,dtype,tile_cnt,time_us\nall_gather_matmul,512,256,1024,2,torch.bfloat16,1,605\n"
+    "all_gather_matmul,512,256,1024,2,bf16,2,500\nall_gather_matmul,1024,256,1024,2,bf16,2,900\n"
+    "all_gatherer,512,256,1024,2,bf16,2,500\nall_gather_matmul,512,256,1024,2,posit,2,500\n",
+    "operator: all_gather_matmul\nn: 256\nk: 1024\nranks: 2\ndtype: bfloat16\npoints:\n"
+    "  - {m: 512, tile_cnt: 1, time: 605 us}\n  - {m: 512, tile_cnt: 2, time: 500 us}\n"
+    "  - {m: 1024, tile_cnt: 2, time: 900 us}\n  - {m: -1, tile_cnt: 2, time: 900 us}\n"
+    "  - {m: 512, operator: all_gatherer, tile_cnt: 2, time: 900 us}\n",
+]
+
+
+@pytest.mark.parametrize("text", SHAPED, ids=["csv", "yaml"])
+def test_tile_times_of_several_operators_stay_apart(put: Any, text: str) -> None:
+    found = read_measured(put(text))
+    assert isinstance(found.data, TileTimes)
+    inputs = {"target": "all_gather_matmul", "n": 256.0, "k": 1024.0, "ranks": 2.0, "dtype": "bf16"}
+    assert [scan.inputs for scan in found.data.scans] == [inputs | {"m": 512.0}, inputs | {"m": 1024.0}]
+    assert [scan.points for scan in found.data.scans] == [((1, 605e-6), (2, 500e-6)), ((2, 900e-6),)]
+    assert sum(aside(found).values()) == 2
+
+
+def test_tile_times_below_their_counts_may_say_whose(put: Any) -> None:
+    found = read_measured(put("operator: matmul_all_reduce\nm: 512\ntile_cnt:\n  1: 605 us\n  2: 500 us\n"))
+    assert isinstance(found.data, TileTimes)
+    assert found.data.scans[0].inputs == {"target": "matmul_all_reduce", "m": 512.0}
+
+
+def test_a_table_of_kernels_may_say_the_type(put: Any) -> None:
+    found = read_measured(put("m,n,k,dtype,time_us\n1024,4096,1024,torch.float16,50\n"))
+    assert isinstance(found.data, KernelTimes)
+    assert found.data.rows[0].dtype == "fp16" and not found.report.notes
 
 
 def test_tile_times_need_a_unit(put: Any) -> None:

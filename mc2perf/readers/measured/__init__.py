@@ -99,7 +99,7 @@ def read_measured(path: Path | str, progress: Progress | None = None) -> Measure
     >>> file = Path(tempfile.mkdtemp()) / "times.csv"
     >>> _ = file.write_text("tile_cnt,time_us\n1,100\n4,80\n8,N/A\n")
     >>> found = read_measured(file)
-    >>> found.format, found.data.best[0], found.report.set_aside[0].reason
+    >>> found.format, found.data.scans[0].best[0], found.report.set_aside[0].reason
     ('tile_times', 4, 'time_us: is missing')
     """
     source = open_source(path, progress)

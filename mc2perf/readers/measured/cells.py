@@ -162,3 +162,21 @@ def time_column(names: Iterable[str]) -> tuple[str, float | None] | None:
         if found:
             return name, _UNITS[found[1]] if found[1] else None
     return None
+
+
+_SPELLINGS = {
+    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32",
+    "hifloat8": "fp8", "float8_e4m3fn": "fp8",
+}  # fmt: skip
+
+
+def element_type(text: str) -> str:
+    """An element type as we call it, however torch, CANN or a benchmark spells it.
+
+    Examples
+    --------
+    >>> element_type("torch.bfloat16"), element_type("DT_FLOAT16"), element_type("w8a8")
+    ('bf16', 'fp16', 'w8a8')
+    """
+    name = text.strip().casefold().removeprefix("torch.").removeprefix("dt_")
+    return _SPELLINGS.get(name, name)

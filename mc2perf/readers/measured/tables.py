@@ -6,7 +6,7 @@ from typing import Any
 
 from mc2perf.measured import CollectiveTime, CollectiveTimes, KernelTime, KernelTimes, Measured, bus_factor
 from mc2perf.problems import InputError
-from mc2perf.readers.measured.cells import Column, has, header, rows, time_column
+from mc2perf.readers.measured.cells import Column, element_type, has, header, rows, time_column
 from mc2perf.readers.measured.source import Format, Source, Tally
 from mc2perf.units import COUNT, TIME, WIDTH, Dim
 
@@ -56,25 +56,26 @@ def read_kernels(source: Source) -> Measured:
     kind = _kind(source)
     assert kind is not None  # recognised before
     columns = {names[0]: Column(names, WIDTH if ZERO in names else COUNT) for names in SIZES[kind]}
-    columns |= {"label": Column(("model",), needed=False), **_timed(source)}
+    columns |= {"label": Column(("model",), needed=False), "dtype": Column(("dtype",), needed=False)}
+    columns |= _timed(source)
     found = [made for line, row in rows(source, columns, tally) if (made := _row(row, tally, line))]
     tally.read = len(found)
     tally.insist("times")
-    if kind == "attention":
-        tally.note("prefill or decode, and the type of numbers, are not in the file; say so where it is used")
-    else:
-        tally.note("the type of numbers is not in the file; say so where it is used")
+    missing = ["prefill or decode"] * (kind == "attention")
+    missing += ["the type of numbers"] * any(not row.dtype for row in found)
+    if missing:
+        tally.note(f"not in the file: {' and '.join(missing)}; say so where it is used")
     return tally.close(f"table of {kind}", "times", KernelTimes(kind, tuple(found)))
 
 
 def _row(row: dict[str, Any], tally: Tally, line: int) -> KernelTime | None:
-    label, time = row.pop("label") or "", row.pop("time")
+    label, dtype, time = row.pop("label") or "", element_type(row.pop("dtype") or ""), row.pop("time")
     if not time:
         tally.aside("time: is zero", f"line {line}")
         return None
     if row.get("kv_heads") == 0:  # the table's way to say "as many as heads"
         row["kv_heads"] = row["heads"]
-    return KernelTime(row, time, label)
+    return KernelTime(row, time, label, dtype)
 
 
 def _kind(source: Source) -> str | None:
