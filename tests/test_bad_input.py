@@ -26,7 +26,7 @@ Refused = Callable[..., list[str]]
 
 OPERATOR = ("all_to_all_matmul", "-m", "8192", "-n", "4096", "-k", "7168", "--ranks", "8")
 MODEL = ("mixtral-8x7b",)
-DTYPE_LIST = "write one of bf16, fp16, fp8, int8, mxfp4, mxfp8"
+DTYPE_LIST = "write one of bf16, fp16, fp32, fp8, int8, mxfp4, mxfp8"
 PROFILE_LIST = (
     "write one of a100_sxm_80g, ascend_950dt, ascend_950pr, atlas_350, atlas_800i_a2, atlas_800i_a2_32g, "
     "atlas_800i_a2_pcie, atlas_800t_a2, atlas_800t_a2_b2, atlas_800t_a3, b200_sxm, cloudmatrix384, h100_sxm, "

@@ -32,6 +32,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 """Inputs of a fused operator that a file may state, by our name; the words with what they may be."""
 
 _YAML = re.compile(r"^\s*(?:-\s*)?(?:[{](?:[^{}\n]*,)?)?\s*(?:tile_cnt|tileCnt|tiles)\s*:", re.MULTILINE)
+_COUNTS = re.compile(r"^(?:tile_cnt|tileCnt|tiles)\s*:[^\n]*\n\s+\d+\s*:", re.MULTILINE)
 _SPELLED = {1.0: "s", 1e-3: "ms", 1e-6: "us", 1e-9: "ns"}
 
 
@@ -165,7 +166,10 @@ FORMATS = (
     Format(
         "tile_times.yaml",
         "YAML with tile_cnt and time",
-        lambda source: _YAML.search(source.head) is not None and "time" in source.head,
+        lambda source: (
+            _COUNTS.search(source.head) is not None
+            or (_YAML.search(source.head) is not None and "time" in source.head)
+        ),
         read_yaml,
     ),
 )
