@@ -33,8 +33,8 @@ PROFILE_LIST = (
     "h800_sxm"
 )
 NOT_A_NAME = (
-    "is not a profile name (small letters, digits, _); put a file of your own into a folder and name the "
-    "folder in MC2PERF_PROFILES or --profiles"
+    "is not a profile name (small letters, digits, _); write the .yaml file of your own, or put it into a "
+    "folder of MC2PERF_PROFILES or --profiles"
 )
 
 

@@ -312,3 +312,32 @@ def test_a_machine_is_frozen_and_equal_to_itself() -> None:
     assert one == two
     with pytest.raises(AttributeError):
         one.name = "other"  # type: ignore[misc]
+
+
+def test_a_profile_may_be_named_by_its_file_and_extend_one(tmp_path: Path) -> None:
+    source = '{value: 40 GB/s, kind: measured, ref: "a wire"}'
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "box.yaml").write_text(f"extends: atlas_800i_a2\ntiers: {{node: {{link_rate: {source}}}}}\n")
+    (tmp_path / "deep" / "its.yml").write_text("extends: ../box.yaml\nname: its\n")
+    machine = load_machine(str(tmp_path / "deep" / "its.yml"), (), {"tiers.node.links": "6"})
+    node = machine.tiers["node"]
+    assert (machine.name, node.link_rate, node.links) == ("its", 40e9, 6.0)
+    (tmp_path / "box.yaml").write_text("extends: deep/its.yml\n")
+    with pytest.raises(InputError, match="leads back to itself"):
+        load_machine(str(tmp_path / "box.yaml"))
+    (tmp_path / "box.yaml").write_text("extends: none.yaml\n")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_machine(str(tmp_path / "box.yaml"))
+
+
+def test_a_profile_may_come_through_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    import sys
+
+    from mc2perf.readers import profiles
+
+    profiles._standard_input.cache_clear()
+    text = b"extends: atlas_800i_a2\nname: piped\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert [load_machine("-").name for _ in range(2)] == ["piped", "piped"]
+    profiles._standard_input.cache_clear()

@@ -68,15 +68,14 @@ def profiles_show(
     profiles: Annotated[list[Path] | None, typer.Option(help="folder of your own", metavar="FOLDER")] = None,
 ) -> None:
     """Show a profile as written, or resolved to its numbers."""
-    from mc2perf.readers.profiles import find_profile, load_machine
-    from mc2perf.readers.structure import read_text
+    from mc2perf.readers.profiles import find_profile, load_machine, read_profile
 
     problems: list[str] = []
     overrides = dict(assignments(set or [], problems))
     if problems:
         raise InputError(problems)
     if not resolved and not overrides:
-        typer.echo(read_text(find_profile(name, folders(profiles))), nl=False)
+        typer.echo(read_profile(find_profile(name, folders(profiles))), nl=False)
         return
     from mc2perf.machine import quantities
     from mc2perf.units import show

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mc2perf.equations.collectives import PASSES, RANK_RULES
 from mc2perf.machine import Curve, Machine
-from mc2perf.readers.structure import InputError, Place, did_you_mean, parse_yaml, read_text, structure
+from mc2perf.readers.structure import (
+    LARGEST_FILE,
+    InputError,
+    Place,
+    decode,
+    did_you_mean,
+    parse_yaml,
+    read_text,
+    structure,
+)
 
 SEARCH_PATH = "MC2PERF_PROFILES"
 """Environment variable: folders with profiles of your own, searched before the shipped ones."""
+
+STANDARD_INPUT = "-"
+"""A profile of this name is read from standard input."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}")
 
@@ -47,13 +61,20 @@ def profile_names(own: Sequence[Path] = ()) -> list[str]:
     return sorted(name for name in stems if _NAME.fullmatch(name))
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a profile is named by its file: a YAML file, or ``-`` for standard input."""
+    return name == STANDARD_INPUT or (name.endswith((".yaml", ".yml")) and "\0" not in name)
+
+
 def find_profile(name: str, own: Sequence[Path] = ()) -> Path:
-    """The file of a profile; the first folder that has it wins."""
+    """The file of a profile; the first folder that has it wins. A file may be named itself."""
+    if is_file_name(name):
+        return Path(name)
     if not _NAME.fullmatch(name):
         raise InputError(
             [
                 f"hardware: '{name}' is not a profile name (small letters, digits, _); "
-                f"put a file of your own into a folder and name the folder in {SEARCH_PATH} or --profiles"
+                f"write the .yaml file of your own, or put it into a folder of {SEARCH_PATH} or --profiles"
             ]
         )
     for folder in search_path(own):
@@ -68,7 +89,8 @@ def load_machine(name: str, own: Sequence[Path] = (), overrides: Mapping[str, st
     Parameters
     ----------
     name : str
-        Such as ``atlas_800i_a2``; see ``mc2perf profiles list``.
+        Such as ``atlas_800i_a2``, see ``mc2perf profiles list``; a YAML file of your own; ``-`` for standard
+        input.
     own : sequence of Path
         Folders searched before ``MC2PERF_PROFILES`` and the shipped profiles.
     overrides : mapping
@@ -84,7 +106,9 @@ def load_machine(name: str, own: Sequence[Path] = (), overrides: Mapping[str, st
     >>> load_machine("atlas_800i_a2").cube.cores
     20.0
     """
-    return check_machine(resolved_tree(find_profile(name, own), own, overrides or {}), f"{name}.yaml")
+    file = find_profile(name, own)
+    tree = resolved_tree(file, own, overrides or {})
+    return check_machine(tree, str(file) if is_file_name(name) else f"{name}.yaml")
 
 
 def load_machine_file(path: Path, own: Sequence[Path] = ()) -> Machine:
@@ -94,7 +118,7 @@ def load_machine_file(path: Path, own: Sequence[Path] = ()) -> Machine:
 
 def resolved_tree(path: Path, own: Sequence[Path], overrides: Mapping[str, str]) -> dict[Any, Any]:
     """The YAML tree with ``extends`` merged in and overrides applied."""
-    tree = _extended(path, own, ())
+    tree = _extended(path, own, (_identity(path),))
     problems: list[str] = []
     for dotted, text in overrides.items():
         _override(tree, dotted, text, problems)
@@ -104,19 +128,36 @@ def resolved_tree(path: Path, own: Sequence[Path], overrides: Mapping[str, str])
 
 
 def _extended(path: Path, own: Sequence[Path], seen: tuple[str, ...]) -> dict[Any, Any]:
-    tree = parse_yaml(read_text(path), path.name)
+    """A profile over the one it extends: by name, or a YAML file named as seen from this one."""
+    tree = parse_yaml(read_profile(path), path.name)
     base = tree.pop("extends", None)
     if base is None:
         return tree
-    if not isinstance(base, str):
+    if not isinstance(base, str) or base == STANDARD_INPUT:
         raise InputError([f"{path.name}: extends: '{base}' is not the name of a profile"])
-    if base in seen:
-        raise InputError([f"{path.name}: extends: '{base}' leads back to itself; name another profile"])
     try:
-        file = find_profile(base, own)
+        file = path.parent / base if is_file_name(base) else find_profile(base, own)
     except InputError as error:
         raise InputError(f"{path.name}: extends: {problem}" for problem in error.problems) from None
-    return _merged(_extended(file, own, (*seen, base)), tree)
+    if _identity(file) in seen:
+        raise InputError([f"{path.name}: extends: '{base}' leads back to itself; name another profile"])
+    return _merged(_extended(file, own, (*seen, _identity(file))), tree)
+
+
+def _identity(path: Path) -> str:
+    """The same for every way to name a file."""
+    return os.path.realpath(path)
+
+
+def read_profile(path: Path) -> str:
+    """The text of a profile; ``-`` is standard input."""
+    return _standard_input() if str(path) == STANDARD_INPUT else read_text(path)
+
+
+@cache
+def _standard_input() -> str:
+    """Standard input can be read once, and a profile is asked for several times."""
+    return decode(sys.stdin.buffer.read(LARGEST_FILE), "standard input")
 
 
 def _merged(base: Mapping[Any, Any], change: Mapping[Any, Any]) -> dict[Any, Any]:
