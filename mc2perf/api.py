@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mc2perf import evaluate
-from mc2perf.answer import Answer
+from mc2perf.answer import Answer, Row
 from mc2perf.footprint import Footprint, footprint_of
+from mc2perf.playback import Playback, playback
 from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
@@ -100,6 +101,15 @@ def memory_of(
         return best.total_time
 
     return held, nearest_fits(scenario, machine, model, step_time) if fit else []
+
+
+def playback_of(
+    scenario: Scenario, overrides: Mapping[str, str], row: Row, own: Sequence[Path] = ()
+) -> Playback:
+    """A row of the answer to a scenario, played piece by piece."""
+    machine = load_machine(scenario.hardware, own, overrides)
+    model = None if is_operator(scenario.target) else load_model(scenario.target)
+    return playback(study_of(scenario, machine, model), row)
 
 
 def _problems(load: Callable[[], object]) -> list[str]:

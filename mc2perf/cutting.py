@@ -143,10 +143,14 @@ def priced(study: Study, pair: Pair, tiles: Sequence[float]) -> tuple[Timing, ti
     compute = np.broadcast_to(work_of(p.compute) + (on.round_cost if cut else 0.0), pieces.shape)
     comm = np.broadcast_to(p.comm.cost.work, pieces.shape)
     head = _one(work_of(p.head)) if cut else 0.0
-    played = timeline.two_stages(
-        pair.order, comm[0].tolist(), compute[0].tolist(), head=head, buffers=int(on.buffers) if cut else 1,
-        comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
-    )  # fmt: skip
+
+    def play(buffers: int) -> timeline.Timeline:
+        return timeline.two_stages(
+            pair.order, comm[0].tolist(), compute[0].tolist(), head=head, buffers=buffers,
+            comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
+        )  # fmt: skip
+
+    played = timeline.if_it_pays(play, int(on.buffers) if cut else 1)
     once = pair.build(1.0, False)
     memory = np.broadcast_to(sum((s.cost.memory for s in p.compute), 0.0), pieces.shape)
     overlap = Overlap(played.total, played.busy_compute, played.exposed_comm)

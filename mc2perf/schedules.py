@@ -26,6 +26,7 @@ from mc2perf.workload.parts import (
     Segment,
     Segments,
     all_segments,
+    in_turns,
     launch_of,
     time_of,
     work_of,
@@ -279,7 +280,11 @@ def dual_batch(parts: Sequence[Part], share: float, on: Conditions) -> Timing:
 
     ``share`` is 1 for two whole micro-batches (training), 2 for the two halves of one batch (prefill).
     """
-    compute, comm, memory, launches = _alternating([s for part in parts for s in all_segments(part, share)])
+    segments = tuple(s for part in parts for s in all_segments(part, share))
+    compute, comm = (
+        [sum((s.cost.time for s in turn), 0.0) for turn in turns] for turns in in_turns(segments)
+    )
+    memory, launches = _memory(segments), float(len(segments))
     overlap = overlapping.lockstep(compute, comm, on.comm_slowdown, on.compute_slowdown)
     per_batch = share / 2.0
     timing = Timing(
@@ -287,18 +292,3 @@ def dual_batch(parts: Sequence[Part], share: float, on: Conditions) -> Timing:
         2.0 * memory, 2.0 * launches,
     )  # fmt: skip
     return _exact(timing.times(per_batch))
-
-
-def _alternating(segments: list[Segment]) -> tuple[list[Num], list[Num], Num, float]:
-    """Merge neighbours on the same engine: computations, each with the communication after it."""
-    compute: list[Num] = [0.0]
-    comm: list[Num] = [0.0]
-    last = "compute"
-    for segment in segments:
-        if segment.engine == "compute" and last == "comm":
-            compute.append(0.0)
-            comm.append(0.0)
-        target = compute if segment.engine == "compute" else comm
-        target[-1] = target[-1] + segment.cost.time
-        last = segment.engine
-    return compute, comm, _memory(tuple(segments)), float(len(segments))

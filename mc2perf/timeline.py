@@ -9,7 +9,7 @@ constant, so stepping from event to event is exact. This is what traces and Gant
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -18,9 +18,10 @@ from typing import Literal, NamedTuple, get_args
 from mc2perf.equations.play import ring_order
 from mc2perf.problems import InputError
 
-Engine = Literal["comm", "compute"]
+Engine = Literal["comm", "compute", "free"]
 Order = Literal["comm_first", "compute_first"]
-WEIGHTS: dict[Engine, int] = {"comm": 1, "compute": 2}
+WEIGHTS: dict[Engine, int] = {"comm": 1, "compute": 2, "free": 0}
+"""Bits of who runs; a span of nobody keeps time in which both engines wait."""
 
 
 class Span(NamedTuple):
@@ -47,7 +48,7 @@ class Timeline:
 
     @property
     def total(self) -> float:
-        """Makespan: exactly ``busy_compute + exposed_comm + free``. [s]"""
+        """Makespan, exactly ``busy_compute + exposed_comm + free``. [s]"""
         return self.busy_compute + self.exposed_comm + self.free
 
     @property
@@ -70,13 +71,30 @@ class Timeline:
         """How long neither runs before the last end. [s]"""
         return self._shares[0]
 
+    def after(self, start: float) -> Timeline:
+        """The same, later. [s]"""
+        return Timeline(tuple(s._replace(start=start + s.start, end=start + s.end) for s in self.spans))
+
+    @cached_property
+    def end(self) -> float:
+        """When the last span ends. [s]"""
+        return max((span.end for span in self.spans), default=0.0)
+
+    @property
+    def states(self) -> Iterator[tuple[int, float, float]]:
+        """Who runs, from when to when: 1 for communication, 2 for computation, 3 for both, 0 for neither."""
+        state, before = 0, 0.0
+        for time, change in sorted(_edges(self.spans)):
+            if time > before:
+                yield state, before, time
+            state, before = state + change, time
+
     @cached_property
     def _shares(self) -> tuple[float, ...]:
         """Time in which neither runs, communication only, computation only, both. [s]"""
-        shares, state, before = [0.0] * 4, 0, 0.0
-        for time, change in sorted(_edges(self.spans)):
-            shares[state] += time - before
-            state, before = state + change, time
+        shares = [0.0] * 4
+        for state, start, end in self.states:
+            shares[state] += end - start
         return tuple(shares)
 
 
@@ -86,6 +104,52 @@ def _edges(spans: Iterable[Span]) -> Iterator[tuple[float, int]]:
         if span.end > span.start:
             yield span.start, WEIGHTS[span.engine]
             yield span.end, -WEIGHTS[span.engine]
+
+
+def in_turn(spans: Iterable[tuple[Engine, str, float]]) -> Timeline:
+    """One after the other: engine, name and time of each; what takes no time is left out.
+
+    Examples
+    --------
+    >>> in_turn([("comm", "dispatch", 2.0), ("compute", "experts", 1.0)]).exposed_comm
+    2.0
+    """
+    found, now = [], 0.0
+    for engine, name, time in spans:
+        if time > 0.0:
+            found.append(Span(engine, name, 0, now, now + time))
+            now += time
+    return Timeline(tuple(found))
+
+
+def joined(timelines: Iterable[Timeline]) -> Timeline:
+    """One timeline after the other."""
+    spans: list[Span] = []
+    now = 0.0
+    for timeline in timelines:
+        spans += timeline.after(now).spans
+        now += timeline.end
+    return Timeline(tuple(spans))
+
+
+def if_it_pays(play: Callable[[int], Timeline], buffers: int) -> Timeline:
+    """A pipeline played with so many buffers, or with one where slow-down makes overlapping lose."""
+    overlapped, serial = play(buffers), play(1)
+    return overlapped if overlapped.total < serial.total else serial
+
+
+def side_by_side(comm: Job, compute: Job, comm_slowdown: float, compute_slowdown: float) -> Timeline:
+    """Play one job of each engine from the same moment on, or in turn if that takes less.
+
+    Examples
+    --------
+    >>> side_by_side(Job("send", 1, 2.0, 0), Job("work", 1, 3.0, 0), 1.0, 1.0).total
+    3.0
+    """
+    jobs = [job for job in (comm,) if job.time > 0.0], [job for job in (compute,) if job.time > 0.0]
+    both = _play(*jobs, comm_slowdown, compute_slowdown)
+    alone = in_turn([("comm", comm.name, comm.time), ("compute", compute.name, compute.time)])
+    return both if both.total < alone.total else alone
 
 
 class Job(NamedTuple):

@@ -6,7 +6,7 @@ Times may be columns: n is then an array.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -132,3 +132,17 @@ def all_segments(part: Part, pieces: Num = 1.0) -> Segments:
         *e.after,
         *e.weight_grads,
     )
+
+
+def in_turns(segments: Iterable[Segment]) -> tuple[list[list[Segment]], list[list[Segment]]]:
+    """Neighbours on the same engine together: computations, each with the communication after it."""
+    compute: list[list[Segment]] = [[]]
+    comm: list[list[Segment]] = [[]]
+    last = "compute"
+    for segment in segments:
+        if segment.engine == "compute" and last == "comm":
+            compute.append([])
+            comm.append([])
+        (compute if segment.engine == "compute" else comm)[-1].append(segment)
+        last = segment.engine
+    return compute, comm

@@ -1,0 +1,394 @@
+"""What a schedule does, second by second: every part of an answer played piece by piece.
+
+The closed forms say how long a schedule takes; here the same pieces run one by one, so that they can be
+drawn. Both give the same times, which the tests hold against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mc2perf import cutting, timeline
+from mc2perf.answer import Row
+from mc2perf.rows import best_tiles
+from mc2perf.schedules import Conditions
+from mc2perf.study import Study, main_layer
+from mc2perf.timeline import Engine, Job, Span, Timeline, in_turn, joined, side_by_side
+from mc2perf.units import Num
+from mc2perf.workload.layer import LayerParts
+from mc2perf.workload.parts import (
+    ExpertPath,
+    Pair,
+    Part,
+    Segment,
+    Segments,
+    all_segments,
+    in_turns,
+    launch_of,
+    time_of,
+    work_of,
+)
+
+MOST_SPANS = 200_000
+"""Repetitions of layers beyond so many spans are drawn as one block each, with the same totals."""
+
+Player = Callable[[Part], Timeline]
+
+
+class Scene(NamedTuple):
+    """One pass through a layer, or what follows the layers; ``start`` in the whole. [s]"""
+
+    name: str
+    start: float
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class Playback:
+    """A schedule from start to end.
+
+    ``batches`` micro-batches run through it: two half a step apart for training in ``dual_batch``, whose
+    reported times are per micro-batch, else one. ``close_up`` are the passes of one layer, to be looked at.
+    """
+
+    schedule: str
+    scenes: tuple[Scene, ...]
+    close_up: tuple[Scene, ...]
+    batches: int = 1
+
+    @property
+    def timeline(self) -> Timeline:
+        """All scenes, one after the other."""
+        return joined(scene.timeline for scene in self.scenes)
+
+
+def playback(study: Study, row: Row) -> Playback:
+    """Play a row of an answer.
+
+    Parameters
+    ----------
+    study : Study
+        The study that the row answers, of one row.
+    row : Row
+        A legal schedule at its number of pieces.
+
+    Returns
+    -------
+    Playback
+        ``timeline.busy_compute``, ``.exposed_comm`` and ``.free`` over ``batches`` are those of the row.
+
+    Examples
+    --------
+    >>> from mc2perf.api import estimate, playback_of
+    >>> from mc2perf.scenario import Scenario
+    >>> scenario = Scenario(target="mixtral-8x7b", phase="prefill")
+    >>> row = estimate("mixtral-8x7b", phase="prefill").best
+    >>> played = playback_of(scenario, {}, row)
+    >>> bool(abs(played.timeline.exposed_comm / row.exposed_comm_time - 1) < 1e-9)
+    True
+    """
+    schedule = "serial" if row.reason else row.schedule
+    batches = 2 if schedule == "dual_batch" and _whole_batches(study) else 1
+    if row.traffic:
+        scenes = _scenes([("step", joined(_step(study, row)))])
+        return Playback(schedule, scenes, scenes)
+    passes = PASSES[schedule](study, row)
+    host = in_turn([("free", "waits for the host", batches * row.free_time)])
+    close_up = _scenes(
+        (f"one {main_layer(study).name}, {direction}", played)
+        for direction, played in _directions(main_layer(study), passes)
+        if played.spans
+    )
+    return Playback(
+        schedule, _scenes([*_in_order(study, passes, batches), ("host", host)]), close_up, batches
+    )
+
+
+def _scenes(passes: Any) -> tuple[Scene, ...]:
+    """Passes one after the other."""
+    scenes, now = [], 0.0
+    for name, played in passes:
+        if played.spans:
+            scenes.append(Scene(name, now, played))
+            now += played.end
+    return tuple(scenes)
+
+
+# --- the order of passes -----------------------------------------------------------------------------------
+
+Passes = Callable[[tuple[Part, ...], bool], Timeline]
+"""What parts of a layer take together; the flag says whether they are ends of the model."""
+
+
+def _directions(layer: LayerParts, passes: Passes) -> Iterator[tuple[str, Timeline]]:
+    yield "forward", passes(layer.forward, layer.ends)
+    yield "backward", passes(layer.backward, layer.ends)
+
+
+def _in_order(study: Study, passes: Passes, batches: int) -> Iterator[tuple[str, Timeline]]:
+    """Embedding, layers, head; then the same backward."""
+    ends = {layer.name: layer for layer in study.layers if layer.ends}
+    groups = [layer for layer in study.layers if not layer.ends]
+    first, last = ends.get("embedding"), ends.get("head")
+    order = [layer for layer in (first, *groups, last) if layer is not None]
+    played = {layer.name: dict(_directions(layer, passes)) for layer in order}
+    budget = MOST_SPANS / max(sum(_count(layer) for layer in order), 1)
+    for direction, layers in (("forward", order), ("backward", order[::-1])):
+        for layer in layers:
+            once = played[layer.name][direction]
+            times = _count(layer) * (batches if layer.ends else 1)
+            again = once if len(once.spans) <= budget else as_blocks(once, layer.name)
+            for i in range(times):
+                number = f" {i + 1}" if times > 1 else ""
+                yield f"{layer.name}{number}, {direction}", again if i else once
+
+
+def _count(layer: LayerParts) -> int:
+    return round(float(np.asarray(layer.count).item()))
+
+
+def as_blocks(played: Timeline, name: str) -> Timeline:
+    """One span for each engine, with the same busy, exposed and overlapped time."""
+    return blocks(name, played.busy_compute, played.exposed_comm, played.overlapped, played.free)
+
+
+def blocks(name: str, busy: float, exposed: float, overlapped: float, free: float = 0.0) -> Timeline:
+    """Computation, then communication that ends after it, then nothing. [s]"""
+    total = busy + exposed
+    spans = (
+        Span("compute", name, 0, 0.0, busy),
+        Span("comm", name, 0, busy - overlapped, total),
+        Span("free", name, 0, total, total + free),
+    )
+    return Timeline(tuple(span for span in spans if span.end > span.start))
+
+
+def _whole_batches(study: Study) -> bool:
+    """Whether two batches half a step apart are whole micro-batches, not the halves of one batch."""
+    return study.model is not None and study.scenario.phase == "train"
+
+
+# --- schedules: what plays a part --------------------------------------------------------------------------
+
+
+def _part_by_part(player: Player) -> Passes:
+    return lambda parts, ends: joined(player(part) for part in parts)
+
+
+def _serial_passes(study: Study, row: Row) -> Passes:
+    return _part_by_part(_serial)
+
+
+def _serial(part: Part) -> Timeline:
+    return _segments(all_segments(part))
+
+
+def _segments(segments: Segments) -> Timeline:
+    return in_turn((s.engine, s.name, one(s.cost.time)) for s in segments)
+
+
+def one(number: Num) -> float:
+    """The number of a study of one row."""
+    return float(np.asarray(number).item())
+
+
+def _launch(engine: Engine, name: str, time: Num) -> Timeline:
+    return in_turn([(engine, f"{name} launch", one(time))])
+
+
+def _mc2_passes(study: Study, row: Row) -> Passes:
+    def play(part: Part) -> Timeline:
+        if isinstance(part, ExpertPath) and part.ranks > 1:
+            return _experts_mc2(part, study.conditions(part))
+        if isinstance(part, Pair) and part.ranks > 1:
+            return _pair_mc2(study, part, _tiles(study, part, row))
+        return _serial(part)
+
+    return _part_by_part(play)
+
+
+def _tiles(study: Study, pair: Pair, row: Row) -> tuple[float, ...]:
+    """Rows of every tile of a fused pair."""
+    if row.tiles:
+        return row.tiles
+    count = row.pieces if study.model is None else round(one(best_tiles(study, pair)[1]))
+    return (one(pair.rows) / count,) * count
+
+
+def _pair_mc2(study: Study, pair: Pair, tiles: Sequence[float]) -> Timeline:
+    """A fused kernel: what is sent once, its launches, the pieces, what follows."""
+    once = pair.build(1.0, False)
+    _, pieces = cutting.priced(study, pair, tiles)
+    return joined(
+        [
+            _segments(once.prefix),
+            _launch("comm", once.comm.name, once.comm.cost.launch),
+            _launch("compute", pair.name, launch_of(once.compute)),
+            pieces,
+            _segments(once.after),
+        ]
+    )
+
+
+def _experts_mc2(path: ExpertPath, on: Conditions) -> Timeline:
+    """Dispatch with the first matmul, the second matmul with combine: a piece for every local expert."""
+    whole, expert = path.build(1.0, False), path.build(float(path.experts_per_rank), True)
+    shared, shared_launch = work_of(whole.beside), launch_of(whole.beside)
+    return joined(
+        [
+            _launch("compute", "shared experts", shared_launch),
+            _segments(whole.before),
+            *_half(path, "comm_first", whole.comm_in, expert.comm_in, expert.first, one(shared), on),
+            _segments(whole.middle),
+            *_half(path, "compute_first", whole.comm_out, expert.comm_out, expert.second, 0.0, on),
+            _segments((*whole.after, *whole.weight_grads)),
+        ]
+    )
+
+
+def _half(
+    path: ExpertPath, order: timeline.Order, whole: Segment, comm: Segment, matmul: Segment, head: float,
+    on: Conditions,
+) -> Iterator[Timeline]:  # fmt: skip
+    """One fused half of the expert path."""
+    n = path.experts_per_rank
+    yield _launch("comm", comm.name, whole.cost.launch)
+    yield _launch("compute", matmul.name, matmul.cost.launch)
+    compute = one(matmul.cost.work) + (on.round_cost if n > 1 else 0.0)
+    yield _named(
+        timeline.if_it_pays(
+            lambda buffers: timeline.two_stages(
+                order, [one(comm.cost.work)] * n, [compute] * n, head=head, buffers=buffers,
+                comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
+                head_name="shared experts",
+            ),
+            max(n, 2) if on.buffers > 1 else 1,
+        ),
+        {"comm": f"{comm.name} of local expert", "compute": f"{matmul.name} of local expert"},
+    )  # fmt: skip
+
+
+def _named(played: Timeline, names: dict[str, str]) -> Timeline:
+    """The same with other names for the pieces."""
+    return Timeline(
+        tuple(s._replace(name=f"{names[s.engine]} {s.piece}") if s.piece else s for s in played.spans)
+    )
+
+
+def _coc_passes(study: Study, row: Row) -> Passes:
+    def play(part: Part) -> Timeline:
+        return (
+            _pair_parts(part, row.pieces, study.conditions(part)) if isinstance(part, Pair) else _serial(part)
+        )
+
+    return _part_by_part(play)
+
+
+def _pair_parts(pair: Pair, n: int, on: Conditions) -> Timeline:
+    """CoC: separate kernels, every piece launched by the host."""
+    once, piece = pair.build(1.0, False), pair.build(float(n), False)
+    comm, compute = one(piece.comm.cost.time), one(time_of(piece.compute, "compute"))
+    pieces = timeline.if_it_pays(
+        lambda buffers: timeline.two_stages(
+            pair.order, [comm] * n, [compute] * n, buffers=buffers, comm_slowdown=on.comm_slowdown,
+            compute_slowdown=on.compute_slowdown,
+        ),
+        int(on.buffers),
+    )  # fmt: skip
+    return joined([_segments(once.prefix), pieces, _segments(once.after)])
+
+
+def _micro_batch_passes(study: Study, row: Row) -> Passes:
+    def play(part: Part) -> Timeline:
+        if isinstance(part, ExpertPath):
+            return _experts_micro_batch(part, row.pieces, study.conditions(part))
+        return _serial(part)
+
+    return _part_by_part(play)
+
+
+def _experts_micro_batch(path: ExpertPath, n: int, on: Conditions) -> Timeline:
+    whole, p = path.build(1.0, False), path.build(float(n), False)
+    inner = (*p.before, p.first, *p.middle, p.second, *p.after)
+    experts = one(time_of(inner, "compute")) + (on.round_cost if n > 1 else 0.0)
+    dispatch, combine = one(time_of((*p.before, p.comm_in), "comm")), one(p.comm_out.cost.time)
+    pieces = timeline.if_it_pays(
+        lambda buffers: timeline.three_stages(
+            [dispatch] * n, [experts] * n, [combine] * n, buffers=buffers, comm_slowdown=on.comm_slowdown,
+            compute_slowdown=on.compute_slowdown, beside=one(time_of(whole.beside, "compute")),
+        ),
+        int(on.buffers) if n > 1 else 1,
+    )  # fmt: skip
+    return joined([pieces, _segments(whole.weight_grads)])
+
+
+def _dual_batch_passes(study: Study, row: Row) -> Passes:
+    worst = max([*study.of_kind(ExpertPath), *study.of_kind(Pair)], key=lambda part: part.ranks)
+    on, share = study.conditions(worst), 1.0 if _whole_batches(study) else 2.0
+
+    def play(parts: tuple[Part, ...], ends: bool) -> Timeline:
+        if ends or not parts:
+            return joined(map(_serial, parts))
+        return joined(_turns([s for part in parts for s in all_segments(part, share)], on))
+
+    return play
+
+
+def _turns(segments: Sequence[Segment], on: Conditions) -> Iterator[Timeline]:
+    """In turn, one batch computes while the other communicates."""
+    compute, comm = in_turns(segments)
+    for j, computing in enumerate(compute):
+        for batch, other, sending in (("A", "B", comm[j - 1]), ("B", "A", comm[j])):
+            yield side_by_side(
+                _job(sending, other), _job(computing, batch), on.comm_slowdown, on.compute_slowdown
+            )
+
+
+def _job(segments: Sequence[Segment], batch: str) -> Job:
+    names = list(dict.fromkeys(s.name for s in segments))
+    name = " .. ".join((names[:1] + names[1:][-1:]) or ["nothing"])
+    return Job(f"{batch}: {name}", 0, sum(one(s.cost.time) for s in segments), 0)
+
+
+PASSES: dict[str, Callable[[Study, Row], Passes]] = {
+    "serial": _serial_passes,
+    "mc2": _mc2_passes,
+    "coc": _coc_passes,
+    "micro_batch": _micro_batch_passes,
+    "dual_batch": _dual_batch_passes,
+}
+"""Schedule -> what plays the parts of a layer."""
+
+
+# --- whole steps -------------------------------------------------------------------------------------------
+
+MOST_MICRO_BATCHES = 512
+"""More micro-batches of a step than this are drawn as one block."""
+
+
+def _step(study: Study, row: Row) -> Iterator[Timeline]:
+    """A training step of the slowest stage: micro-batches as blocks, gradients and weights, what waits.
+
+    Blocks, since a step has as many layers as layers times micro-batches; leave out the global batch to see
+    the layers.
+    """
+    groups = {name: t for name, t in row.traffic.items() if name != "dp"}
+    exposed = {name: t[1] for name, t in groups.items()}
+    busy = row.compute_time + row.compute_stretch
+    n = round(float(np.asarray(study.resolved["micro_batches_of_a_step"]).item()))
+    n = n if n <= MOST_MICRO_BATCHES else 1
+    hidden = min(max(sum(t[0] - t[1] for t in groups.values()), 0.0), busy)
+    for i in range(n):
+        yield blocks(f"micro-batch {i + 1}", busy / n, 0.0, hidden / n)
+        yield in_turn(("comm", f"{name} of micro-batch {i + 1}", time / n) for name, time in exposed.items())
+    after = row.exposed_comm_time - sum(exposed.values())
+    yield in_turn(
+        [
+            ("comm", "gradients and weights (dp)", max(after, 0.0)),
+            ("free", "pipeline and host", row.free_time),
+        ]
+    )
