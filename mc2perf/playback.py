@@ -23,6 +23,7 @@ from mc2perf.workload.layer import LayerParts
 from mc2perf.workload.parts import (
     ExpertPath,
     Pair,
+    PairPieces,
     Part,
     Segment,
     Segments,
@@ -99,7 +100,7 @@ def playback(study: Study, row: Row) -> Playback:
     passes = PASSES[schedule](study, row)
     host = in_turn([("free", "waits for the host", batches * row.free_time)])
     close_up = _scenes(
-        (f"one {main_layer(study).name}, {direction}", played)
+        (f"one {main_layer(study).name}, {direction}" if study.model else study.scenario.target, played)
         for direction, played in _directions(main_layer(study), passes)
         if played.spans
     )
@@ -176,7 +177,7 @@ def _whole_batches(study: Study) -> bool:
 
 
 def _part_by_part(player: Player) -> Passes:
-    return lambda parts, ends: joined(player(part) for part in parts)
+    return lambda parts, ends: joined(timeline.apart(player(part) for part in parts))
 
 
 def _serial_passes(study: Study, row: Row) -> Passes:
@@ -228,7 +229,7 @@ def _pair_mc2(study: Study, pair: Pair, tiles: Sequence[float]) -> Timeline:
             _segments(once.prefix),
             _launch("comm", once.comm.name, once.comm.cost.launch),
             _launch("compute", pair.name, launch_of(once.compute)),
-            pieces,
+            _named(pieces, _tile_names(once, "tile")),
             _segments(once.after),
         ]
     )
@@ -268,7 +269,7 @@ def _half(
             ),
             max(n, 2) if on.buffers > 1 else 1,
         ),
-        {"comm": f"{comm.name} of local expert", "compute": f"{matmul.name} of local expert"},
+        {"comm": f"{comm.name}, local expert", "compute": f"{matmul.name}, local expert"},
     )  # fmt: skip
 
 
@@ -299,7 +300,13 @@ def _pair_parts(pair: Pair, n: int, on: Conditions) -> Timeline:
         ),
         int(on.buffers),
     )  # fmt: skip
+    pieces = _named(pieces, _tile_names(once, "part"))
     return joined([_segments(once.prefix), pieces, _segments(once.after)])
+
+
+def _tile_names(once: PairPieces, unit: str) -> dict[str, str]:
+    """What the pieces of a pair are called on each engine."""
+    return {"comm": f"{once.comm.name}, {unit}", "compute": f"{once.compute[0].name}, {unit}"}
 
 
 def _micro_batch_passes(study: Study, row: Row) -> Passes:

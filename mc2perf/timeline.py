@@ -25,7 +25,7 @@ WEIGHTS: dict[Engine, int] = {"comm": 1, "compute": 2, "free": 0}
 
 
 class Span(NamedTuple):
-    """One job of an engine; ``piece`` counts from 1, and is 0 for work outside the pieces. [s]"""
+    """One job of an engine; ``piece`` counts from 1, and is 0 for work that is not cut. [s]"""
 
     engine: Engine
     name: str
@@ -123,13 +123,21 @@ def in_turn(spans: Iterable[tuple[Engine, str, float]]) -> Timeline:
 
 
 def joined(timelines: Iterable[Timeline]) -> Timeline:
-    """One timeline after the other."""
+    """One timeline after the other; equal numbers stay the same piece."""
     spans: list[Span] = []
     now = 0.0
     for timeline in timelines:
         spans += timeline.after(now).spans
         now += timeline.end
     return Timeline(tuple(spans))
+
+
+def apart(timelines: Iterable[Timeline]) -> Iterator[Timeline]:
+    """The same timelines, with pieces numbered on from one to the next: none is taken for another."""
+    before = 0
+    for timeline in timelines:
+        yield Timeline(tuple(s._replace(piece=s.piece + before * (s.piece > 0)) for s in timeline.spans))
+        before += max((span.piece for span in timeline.spans), default=0)
 
 
 def if_it_pays(play: Callable[[int], Timeline], buffers: int) -> Timeline:

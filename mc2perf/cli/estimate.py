@@ -45,6 +45,17 @@ def estimate(
     fit: Annotated[
         bool, typer.Option("--fit", help="as --memory, with changes that would make it fit, fastest first")
     ] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="draw one layer of the best schedule, piece by piece")
+    ] = False,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="write the whole timeline for Perfetto and MindStudio Insight (trace_view.json), or one "
+            "layer as a drawing (.svg)",
+        ),
+    ] = None,
     format: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +87,10 @@ def estimate(
         answer, scenario, overrides = ask(target, asked_for, overrides, folders(profiles), explain)
     except InputError as error:
         problems += error.problems
-    problems += _same_files(target, output, save_scenario)
+    problems += [
+        *_same_files(target, output=output, save_scenario=save_scenario, trace=trace),
+        *_drawable(trace),
+    ]
     if problems:
         raise InputError(problems)
     if save_scenario:
@@ -90,16 +104,56 @@ def estimate(
         for remark in answer.warnings:
             typer.echo(f"warning {remark.code}: {remark.text}", err=True)
     asked = answer.rows[-1:] if scenario.schedule != "all" else answer.rows
+    if timeline or trace:
+        _draw(
+            answer, scenario, overrides, folders(profiles), timeline and form in ("table", "markdown"), trace
+        )
     if not fits or not any(row.legal for row in asked):
         raise typer.Exit(1)
 
 
-def _same_files(target: str, output: str | None, save_scenario: str | None) -> Iterator[str]:
+def _same_files(target: str, **written: str | None) -> Iterator[str]:
     """Files that would be written over what was asked, or over each other."""
-    if save_scenario and save_scenario in (output, target):
-        yield f"save_scenario: '{save_scenario}' is written or read already; write another name"
-    if output and output == target:
-        yield f"output: '{output}' is the question itself; write another name"
+    taken = [target]
+    for name, file in written.items():
+        if file and file != "-":
+            if file in taken:
+                yield f"{name}: '{file}' is written or read already; write another name"
+            taken.append(file)
+
+
+def _drawable(trace: str | None) -> Iterator[str]:
+    if trace and Path(trace).suffix not in (".json", ".svg"):
+        yield f"trace: '{trace}' is neither .json nor .svg; write trace_view.json"
+
+
+def _draw(
+    answer: Answer, scenario: Scenario, overrides: dict[str, str], own: list[Path], in_text: bool,
+    trace: str | None,
+) -> None:  # fmt: skip
+    """The schedule asked for, else the best one, played: as text, and into a file."""
+    row = answer.best if scenario.schedule == "all" else answer.rows[-1]
+    if row is None or not row.legal:
+        return
+    from mc2perf.api import playback_of
+    from mc2perf.writers import files
+    from mc2perf.writers.gantt import to_gantt
+
+    played = playback_of(scenario, overrides, row, own)
+    if in_text:
+        typer.echo(f"\n{to_gantt(played)}", nl=False)
+    if trace and Path(trace).suffix == ".svg":
+        from mc2perf.writers.timeline_svg import to_svg
+
+        files.write(to_svg(played), trace)
+    elif trace:
+        from mc2perf.writers.trace import INSIGHT, to_trace
+
+        files.write(to_trace(played, f"{scenario.target} on {scenario.hardware}"), trace)
+        if not INSIGHT.fullmatch(Path(trace).name):
+            typer.echo(
+                f"note: MindStudio Insight opens timelines named trace_view.json; not {trace}", err=True
+            )
 
 
 def _memory(
