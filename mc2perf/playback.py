@@ -229,7 +229,7 @@ def _pair_mc2(study: Study, pair: Pair, tiles: Sequence[float]) -> Timeline:
             _segments(once.prefix),
             _launch("comm", once.comm.name, once.comm.cost.launch),
             _launch("compute", pair.name, launch_of(once.compute)),
-            _named(pieces, _tile_names(once, "tile")),
+            _named(pieces, _tile_names(once, "local expert" if pair.experts else "tile")),
             _segments(once.after),
         ]
     )

@@ -149,6 +149,7 @@ def test_flags_and_fields_are_one_vocabulary() -> None:
     import inspect
 
     own = {"dispatcher", "profiles", "set", "explain", "memory", "fit", "format", "output", "save_scenario"}
+    own |= {"timeline", "trace"}
     given = inspect.signature(cli.estimate).parameters
     assert set(given) - own == {field.name for field in fields(Scenario)}
     for spec, how in inputs():

@@ -100,9 +100,18 @@ def _bar(span: Span, top: float, total: float, exposed: bool) -> Iterator[ET.Ele
     )  # fmt: skip
     ET.SubElement(bar, "title").text = f"{span.name}: {show(span.start, 's')} to {show(span.end, 's')}"
     yield bar
-    label = next((t for t in (span.name, mark_of(span)) if len(t) * LETTER < width), "")
+    label = _label(span, int((width - 8) / LETTER))
     if label and not exposed:
         yield _text(label, x + 4, top + 20)
+
+
+def _label(span: Span, letters: int) -> str:
+    """The name, as much of it as says something, or the mark of a piece."""
+    if len(span.name) <= letters:
+        return span.name
+    if letters >= 8:
+        return f"{span.name[: letters - 1]}…"
+    return mark_of(span) if letters >= 1 else ""
 
 
 def _px(seconds: float, total: float) -> float:
