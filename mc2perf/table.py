@@ -5,6 +5,7 @@ A table is a stream of blocks with the same columns, so that its length costs no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,43 @@ def only(block: Block, rows: NDArray[Any]) -> Block:
 
 def _at(values: Values, rows: NDArray[Any]) -> Values:
     return Words(values.codes[rows], values.texts) if isinstance(values, Words) else values[rows]
+
+
+def block_of(columns: Sequence[Column], rows: Sequence[object]) -> Block:
+    """Objects whose fields bear the names of the columns, as rows of a table.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Row
+    >>> columns = [Column("schedule", "", ""), Column("pieces", "1", "")]
+    >>> block = block_of(columns, [Row(schedule="mc2", pieces=4)])
+    >>> list(block["schedule"]), block["pieces"].tolist()
+    (['mc2'], [4.0])
+    """
+    return {column.name: _values(column, [getattr(row, column.name) for row in rows]) for column in columns}
+
+
+def _values(column: Column, values: Sequence[Any]) -> Values:
+    if column.unit:
+        return np.array(values, float)
+    texts = tuple(dict.fromkeys(values))
+    return Words(np.array([texts.index(value) for value in values], np.intp), texts)
+
+
+def records(block: Block) -> list[dict[str, float | str | None]]:
+    """The rows of a block as mappings, None where a number does not apply.
+
+    Examples
+    --------
+    >>> records({"pieces": np.array([4.0, np.nan]), "schedule": Words(np.array([0, 0]), ("mc2",))})
+    [{'pieces': 4.0, 'schedule': 'mc2'}, {'pieces': None, 'schedule': 'mc2'}]
+    """
+    columns = [list(v) if isinstance(v, Words) else _finite(v) for v in block.values()]
+    return [dict(zip(block, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _finite(values: NDArray[np.float64]) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 def joined(blocks: Sequence[Block]) -> Block:

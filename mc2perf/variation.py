@@ -6,7 +6,7 @@ only are priced at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_args, get_type_hints
@@ -18,6 +18,9 @@ from mc2perf.units import Dim, Num
 
 LIMITS = ("limits.", ".put", ".shmem", ".flags", "memory.capacity")
 """Numbers that say what is allowed, not how fast it is."""
+
+REFERENCES = (".fitted_at",)
+"""Numbers that others are stated at: choices, not measurements."""
 
 STRUCTURE = ("cube.base_block.", "ranks_per_server", ".ranks")
 """Numbers that say how a machine is built; one tenth more of them is no machine."""
@@ -34,12 +37,20 @@ class Parameter:
     @property
     def whole(self) -> bool:
         """Counts and limits: whole numbers, or numbers that decide what may run."""
-        return self.dim.whole or any(self.path.startswith(x) or self.path.endswith(x) for x in LIMITS)
+        return self.dim.whole or self._is_one_of(LIMITS)
+
+    @property
+    def exact(self) -> bool:
+        """Known without uncertainty."""
+        return self.whole or self.fixed or self._is_one_of(REFERENCES)
 
     @property
     def fixed(self) -> bool:
         """How a machine is built."""
-        return any(self.path.startswith(x) or self.path.endswith(x) for x in STRUCTURE)
+        return self._is_one_of(STRUCTURE)
+
+    def _is_one_of(self, names: Sequence[str]) -> bool:
+        return any(self.path.startswith(name) or self.path.endswith(name) for name in names)
 
     def within(self, value: Num) -> Num:
         """The nearest value that it may take: a ratio stays at most 1, a factor at least 1."""

@@ -16,6 +16,8 @@ from mc2perf.cli.estimate import estimate
 from mc2perf.cli.inspect import inspect
 from mc2perf.cli.listings import columns, models_app, operators, profiles_app
 from mc2perf.cli.options import GROUPS, GroupedHelp, PlainCommand, PlainGroup
+from mc2perf.cli.sensitivity import EXAMPLE as SENSITIVITY
+from mc2perf.cli.sensitivity import sensitivity
 from mc2perf.cli.sweep import EXAMPLE, sweep
 from mc2perf.cli.validate import EXAMPLE as VALIDATE
 from mc2perf.cli.validate import validate
@@ -57,6 +59,7 @@ def top(
 app.command(cls=GroupedHelp, epilog="Example: mc2perf estimate mixtral-8x7b --ep 8 --seq-len 4096")(estimate)
 app.command(cls=GroupedHelp, epilog=f"Example: {EXAMPLE}")(sweep)
 app.command(cls=GroupedHelp, epilog=f"Example: {BREAKEVEN}")(breakeven)
+app.command(cls=GroupedHelp, epilog=f"Example: {SENSITIVITY}")(sensitivity)
 app.command(cls=GroupedHelp, epilog=f"Example: {VALIDATE}")(validate)
 app.command(cls=PlainCommand, epilog="Example: mc2perf inspect hccl_test.txt")(inspect)
 app.command(epilog="Example: mc2perf operators")(operators)

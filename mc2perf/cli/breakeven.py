@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +15,7 @@ from mc2perf.cli.options import (
     folders,
     with_inputs,
 )
+from mc2perf.cli.reports import Format, Output, Report, format_of, put
 from mc2perf.problems import InputError
 
 EXAMPLE = (
@@ -34,10 +34,8 @@ def breakeven(
         typer.Option(metavar="WORD", help="the size that grows: m, tokens, batch_size or seq_len"),
     ] = None,
     to: Annotated[str, typer.Option(metavar="NUMBER", help="largest size to try")] = "64K",
-    output: Annotated[
-        str | None,
-        typer.Option("-o", "--output", metavar="FILE", help=".csv, .jsonl, .md, .xlsx, .parquet or -"),
-    ] = None,
+    format: Format = None,
+    output: Output = None,
     **given: Any,
 ) -> None:
     """Find the size from which overlapping pays; --hardware may list several machines."""
@@ -49,6 +47,10 @@ def breakeven(
     problems: list[str] = []
     overrides = dict(assignments(set or [], problems))
     try:
+        form = format_of(target, output, format)
+    except InputError as error:
+        problems += error.problems
+    try:
         answers = ask_breakeven(
             target, {**given, "dispatcher": dispatcher}, overrides, over, to, folders(profiles)
         )
@@ -58,15 +60,9 @@ def breakeven(
         raise InputError(problems)
     from mc2perf.studies.breakeven import COLUMNS, as_block
     from mc2perf.writers.sweep_table import to_text
-    from mc2perf.writers.tables import About, open_table
 
-    if output is None:
-        sys.stdout.write(to_text(as_block(answers), COLUMNS))
-    else:
-        about = About(
-            title=f"mc2perf breakeven {target}", inputs={"target": target}, profiles=(), dictionary=COLUMNS
-        )
-        with open_table(output, COLUMNS, about) as table:
-            table.add(as_block(answers))
+    block = as_block(answers)
+    title = f"mc2perf breakeven {target}"
+    put(Report(title, target, COLUMNS, lambda: block, lambda: to_text(block, COLUMNS)), output, form)
     if all(answer.reason for answer in answers):
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from mc2perf.problems import InputError
 from mc2perf.rows import OUTCOMES, Results, at_count, best_count, serial_outcome
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.study import study_of
-from mc2perf.table import Block, Column, Words
+from mc2perf.table import Block, Column, block_of
 
 PAYS = 1.01
 """Speed-up from which overlapping is worth the switch."""
@@ -180,14 +180,4 @@ def _first(sizes: NDArray[np.float64], holds: NDArray[np.bool_]) -> float:
 
 def as_block(answers: Sequence[BreakEven]) -> Block:
     """The answers as rows of a table."""
-    return dict(_columns(answers))
-
-
-def _columns(answers: Sequence[BreakEven]) -> Iterator[tuple[str, NDArray[np.float64] | Words]]:
-    for column in COLUMNS:
-        values = [getattr(answer, column.name) for answer in answers]
-        if column.unit:
-            yield column.name, np.array(values, float)
-        else:
-            texts = tuple(dict.fromkeys(values))
-            yield column.name, Words(np.array([texts.index(value) for value in values], np.intp), texts)
+    return block_of(COLUMNS, answers)
