@@ -29,7 +29,6 @@ from mc2perf.rows import (
     at_count,
     best_count,
     best_tiles,
-    fused_groups,
     in_micro_batches,
 )
 from mc2perf.scenario import POLICIES, SCHEDULES, Scenario
@@ -170,10 +169,9 @@ def _answer(scenario: Scenario, study: Study, rows: tuple[Row, ...], outcomes: l
     meaning = {axis: getattr(operator, axis) for axis in "mnk"} if operator else {}
     if scenario.target == MOE_LAYER:
         meaning = MOE_LAYER_MEANING
-    groups = fused_groups(study.of_kind(Pair), study.of_kind(ExpertPath))
     memory = _memory(study)
     remarks: tuple[Remark, ...] = tuple(
-        remarks_of(scenario, study.costs, rows, _refused_tiles(outcomes), groups, _shortfall(memory))
+        remarks_of(study, scenario, rows, _refused_tiles(outcomes), _shortfall(memory))
     )
     return Answer(
         kind="operator" if study.model is None else "model",

@@ -21,11 +21,11 @@ from mc2perf.problems import InputError
 from mc2perf.resolve import cache_of
 from mc2perf.step import GRADIENT_BYTES, STATE_BYTES, data_groups, stage_counts
 from mc2perf.study import Study
-from mc2perf.units import Num
+from mc2perf.units import MIB, Num
 from mc2perf.workload.layer import Layout, routing_of
 
-WINDOW_BYTES = 2.0 * 200.0 * 2.0**20
-"""A communicator of HCCL holds two buffers of HCCL_BUFFSIZE, 200 MB by default (HCCL, HCCL_BUFFSIZE). [B]"""
+BUFFERS_OF_A_COMMUNICATOR = 2.0
+"""A communicator of HCCL holds two buffers of HCCL_BUFFSIZE (HCCL, HCCL_BUFFSIZE)."""
 
 STATISTIC_BYTES = {"gpu": 4.0}
 """What flash attention keeps per query and head: one float32 log-sum-exp on GPUs (FlashAttention-2). [B]"""
@@ -223,7 +223,8 @@ class _Holding:
         routed = sum(n * layer.routed for n, layer in here)
         of_phase = self._training if self.train else self._prefill
         held = of_phase(i, here, (dense, routed), i == stages - 1)
-        return held | {"communication windows": WINDOW_BYTES * len(communicators(self.study))}
+        window = BUFFERS_OF_A_COMMUNICATOR * self.study.scenario.hccl_buffsize * MIB
+        return held | {"communication windows": window * len(communicators(self.study))}
 
     def _training(
         self, i: int, here: list[tuple[float, _Layer]], weights: tuple[float, float], last: bool

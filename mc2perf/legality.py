@@ -1,119 +1,260 @@
-"""May this schedule run here? Rules as data: who supports what, with the source of each rule."""
+"""May it run here? Facts of a question, judged by the rules of :mod:`mc2perf.rules`.
+
+A case is one operator as a question uses it. It is legal where one of its versions is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mc2perf.costs import Costs
+from mc2perf.model import Model
+from mc2perf.operators import MOE_LAYER, OPERATORS
+from mc2perf.rules.catalogue import NAMES, variants_of
+from mc2perf.rules.facts import Facts
+from mc2perf.rules.rule import Mask, Variant
 from mc2perf.scenario import Scenario
+from mc2perf.units import MIB, Num
+from mc2perf.workload.layer import Layout
+
+
+class Said(NamedTuple):
+    """What a rule says, where, and the stable code under which an estimate warns."""
+
+    text: str
+    where: bool | NDArray[np.bool_] = True
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator as a question uses it; ``role`` says for what, where a model uses it more than once."""
+
+    operator: str
+    facts: Facts
+    role: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Legal, or why not; ``serial`` says that the software falls back to unfused execution."""
+    """What rules say of a case: where it is refused, whether it runs unfused, what else to know."""
 
-    legal: bool
-    reason: str = ""
-    serial: bool = False
+    refused: tuple[Said, ...] = ()
+    serial: tuple[Said, ...] = ()
+    remarks: tuple[Said, ...] = ()
 
+    @property
+    def refusal(self) -> str:
+        """Why no row is legal; empty if some are."""
+        everywhere = [said.text for said in self.refused if np.all(said.where)]
+        return "; ".join(dict.fromkeys(everywhere))
 
-LEGAL = Verdict(True)
+    @property
+    def fallback(self) -> str:
+        """Why it runs unfused; empty if it does not."""
+        return "; ".join(dict.fromkeys(said.text for said in self.serial))
 
-RANKS: dict[tuple[str, str], tuple[int, ...]] = {
-    # aclnnAllGatherMatmul(V2), aclnnMatmulReduceScatter(V2), ops-transformer docs 2025-11 and 2026
-    ("dense", "a2"): (2, 4, 8),
-    ("dense", "a3"): (2, 4, 8, 16, 32),
-    ("dense", "950"): (2, 4, 8, 16, 32, 64),
-    # aclnnMatmulAllReduce: A2 full mesh; the A3 is not listed
-    ("matmul_all_reduce", "a2"): (2, 4, 8),
-    ("matmul_all_reduce", "a3"): (),
-    ("matmul_all_reduce", "950"): (2, 4, 8, 16, 32, 64),
-    # aclnnAlltoAllMatmul and its mirror
-    ("all_to_all", "a2"): (2, 4, 8),
-    ("all_to_all", "a3"): (2, 4, 8, 16),
-    ("all_to_all", "950"): (2, 4, 8, 16),
-    # aclnnAlltoAllvGroupedMatMul V2 (2026): A2 in AIV mode, A3 2-128, 950DT 2-64
-    ("grouped", "a2"): (2, 4, 8),
-    ("grouped", "a3"): (2, 4, 8, 16, 32, 64, 128),
-    ("grouped", "950"): (2, 4, 8, 16, 32, 64),
-}
-"""Operator family and machine family -> rank counts that CANN's fused operator accepts."""
-
-FAMILY = {
-    "all_gather_matmul": "dense",
-    "matmul_reduce_scatter": "dense",
-    "matmul_all_reduce": "matmul_all_reduce",
-    "all_to_all_matmul": "all_to_all",
-    "matmul_all_to_all": "all_to_all",
-    "all_to_all_v_grouped_matmul": "grouped",
-    "grouped_matmul_all_to_all_v": "grouped",
-}
-"""Operator -> row of ``RANKS``."""
 
 COC_OPERATORS = ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce")
 """What MindSpeed's CoC cuts (its feature page: tensor-parallel matmuls, no MoE)."""
 
+NO_CANN = "MC2 is part of CANN; this machine is not an Ascend"
+NO_SERIAL_COC = "CoC cuts tensor-parallel matmuls only; this is an exchange of experts or heads"
 
-def fused(costs: Costs, scenario: Scenario, operator: str, ranks: float) -> Verdict:
-    """Whether CANN's fused operator runs for this group.
 
-    Parameters
-    ----------
-    costs : Costs
-        Prices on the machine, for its family, tiers and engines.
-    scenario : Scenario
-        For the CANN version and RDMA.
-    operator : str
-        Name of the fused operator.
-    ranks : float
-        Ranks of the group.
+def coc_refusal(operator: str) -> str:
+    """Why CoC does not cut this operator; empty if it does."""
+    return "" if operator in COC_OPERATORS else NO_SERIAL_COC
+
+
+# --- verdicts ------------------------------------------------------------------------------------------
+
+
+def judged(case: Case) -> Verdict:
+    """What the versions of an operator say: refused where every one of them refuses.
+
+    Words come from the version that refuses least, the newest of equals.
     """
-    machine = costs.machine
-    if machine.family == "gpu":
-        return Verdict(False, "MC2 is part of CANN; this machine is not an Ascend")
+    family = str(case.facts["family"])
+    if family == "gpu":
+        return Verdict((Said(NO_CANN),))
+    versions = variants_of(case.operator, family)
+    if not versions:
+        return Verdict((Said(f"{case.operator} is not offered on {family}"),))
+    masks = [version.refused(case.facts) for version in versions]
+    least = min(range(len(versions)), key=lambda i: (float(np.mean(masks[i])), -i))
+    everywhere: Mask = np.logical_and.reduce(np.broadcast_arrays(*masks))
+    return _said(case, versions[least], everywhere)
+
+
+def _said(case: Case, version: Variant, refused: Mask) -> Verdict:
+    """A version's failing rules in words."""
+    said: dict[str, list[Said]] = {"refused": [], "serial": [], "slow": [], "note": []}
+    for rule in version.failing(case.facts):
+        where = np.asarray(rule.broken(case.facts))
+        where = where & refused if rule.effect == "refused" else where
+        if np.any(where):
+            words = rule.words(case.facts, NAMES.get(case.operator, {}))
+            text = words if rule.says else f"{case.operator} {version.version}: {words}"
+            said[rule.effect].append(Said(text, where, rule.code))
+    return Verdict(tuple(said["refused"]), tuple(said["serial"]), (*said["slow"], *said["note"]))
+
+
+def together(verdicts: Sequence[Verdict]) -> Verdict:
+    """What several operators say together: each has to run."""
+    return Verdict(
+        tuple(said for verdict in verdicts for said in verdict.refused),
+        tuple(said for verdict in verdicts for said in verdict.serial),
+        tuple(said for verdict in verdicts for said in verdict.remarks),
+    )
+
+
+# --- facts ---------------------------------------------------------------------------------------------
+
+
+def place(costs: Costs, scenario: Scenario, ranks: float) -> dict[str, Any]:
+    """Facts of the machine and the software around a group of ranks."""
+    machine, limits = costs.machine, costs.machine.limits
     spanned = costs.tiers_for(ranks)
-    beyond = undocumented_ranks(costs, operator, ranks)
-    if beyond and len(spanned) == 1:
-        return Verdict(False, beyond)
-    for name, tier in spanned:
-        engine_name, engine = costs.engine_of(tier)
-        if not engine.interleaves:
-            return Verdict(False, f"engine {engine_name} ({name}) cannot be interleaved inside a kernel")
-    return _across(scenario, [tier.needs_rdma for _, tier in spanned])
+    engines = [(f"{costs.engine_of(tier)[0]} ({name})", costs.engine_of(tier)[1]) for name, tier in spanned]
+    silent = [name for name, engine in engines if not engine.interleaves]
+    return {
+        "family": machine.family,
+        "ranks": ranks,
+        "tiers": float(len(spanned)),
+        "wiring": spanned[0][1].wiring,
+        "needs_rdma": any(tier.needs_rdma for _, tier in spanned),
+        "interleaves": not silent,
+        "engine": (silent or [engines[0][0]])[0],
+        "cann": scenario.cann,
+        "rdma": scenario.rdma,
+        "hccl_buffsize": scenario.hccl_buffsize,
+        "handles": float(limits.handles),
+        "peer_window_min_mb": limits.peer_window_min / MIB,
+        "peer_window_max_mb": limits.peer_window_max / MIB,
+        "dtype": scenario.dtype,
+        "decode": scenario.phase == "decode",
+        "train": scenario.phase == "train",
+        "schedule": scenario.schedule,
+        "sp": scenario.sp,
+        "tp": scenario.tp,
+        "shared_ranks": 0.0,
+        "mega_moe_max_tokens": 4096.0,
+    }
 
 
-def one_handle_each(costs: Costs, experts: int) -> Verdict:
-    """Grouped operators issue the exchange of every local expert up front, a handle each."""
-    limits = costs.machine.limits
-    costs.ledger.use("limits.handles", limits.handles)
-    if experts <= limits.handles:
-        return LEGAL
-    return Verdict(False, f"{experts} local experts; HCCL has {limits.handles:g} handles, one for each")
+def operator_case(costs: Costs, scenario: Scenario, operator: str, ranks: float) -> Case:
+    """A fused operator with the numbers that were given."""
+    row = OPERATORS.get(operator)
+    width = scenario.n if row is not None and row.payload == "output" else scenario.k
+    return Case(
+        operator,
+        Facts(
+            place(costs, scenario, ranks)
+            | {
+                "m": scenario.m,
+                "n": scenario.n,
+                "k": scenario.k,
+                "payload_width": width,
+                "experts_per_rank": scenario.experts_per_rank,
+                "top_k": scenario.top_k,
+                "shared_hidden": 0.0,
+            }
+        ),
+    )
 
 
-def undocumented_ranks(costs: Costs, operator: str, ranks: float) -> str:
-    """Say it when the operator's document does not list this many ranks on this family of machines."""
-    family = costs.machine.family
-    allowed = RANKS.get((FAMILY[operator], family), ())
-    if ranks <= 1 or ranks in allowed:
-        return ""
-    return f"{operator} takes {', '.join(map(str, allowed)) or 'no'} ranks on {family}, not {ranks:g}"
+def expert_cases(costs: Costs, scenario: Scenario, path: ExpertSizes) -> Iterator[Case]:
+    """The two grouped operators of an expert path."""
+    known = place(costs, scenario, path.ep) | {
+        "m": path.rows,
+        "experts": path.experts,
+        "top_k": path.top_k,
+        "payload_width": path.hidden,
+    }
+    inner = {"shared_hidden": path.hidden if path.shared else 0.0}
+    yield Case(
+        "all_to_all_v_grouped_matmul", Facts(known | inner | {"k": path.hidden, "n": path.up}), "dispatch"
+    )
+    yield Case(
+        "grouped_matmul_all_to_all_v",
+        Facts(known | {"k": path.width, "n": path.hidden, "shared_hidden": path.shared}),
+        "combine",
+    )
 
 
-def _across(scenario: Scenario, needs_rdma: list[bool]) -> Verdict:
-    if len(needs_rdma) == 1:
-        return LEGAL
-    if scenario.cann == "8.0":
-        return Verdict(True, "CANN 8.0 fuses inside one server only; across servers it stays serial", True)
-    if any(needs_rdma) and not scenario.rdma:
-        return Verdict(True, "without RDMA the fused operator falls back to serial across servers", True)
-    return LEGAL
+class ExpertSizes(NamedTuple):
+    """What the rules ask of an expert path: rows of a rank, ranks, experts, widths."""
+
+    rows: Num
+    ep: float
+    experts: float
+    top_k: float
+    hidden: float
+    width: float
+    up: float
+    shared: float
+
+    @classmethod
+    def of_model(cls, model: Model, layout: Layout) -> ExpertSizes:
+        """The experts of a model under a layout."""
+        e = model.experts
+        assert e is not None
+        return cls(
+            rows=layout.tokens * float(e.top_k), ep=layout.ep, experts=float(e.count), top_k=float(e.top_k),
+            hidden=float(e.payload_width), width=float(e.width), up=(model.matrices - 1.0) * e.width,
+            shared=float(e.shared_width),
+        )  # fmt: skip
+
+    @classmethod
+    def of_layer(cls, scenario: Scenario, ranks: float) -> ExpertSizes:
+        """The experts of ``moe_layer``."""
+        assert scenario.m is not None and scenario.n is not None and scenario.k is not None
+        hidden, width = float(scenario.k), float(scenario.n)
+        return cls(
+            rows=scenario.m * scenario.top_k, ep=ranks, experts=scenario.experts_per_rank * ranks,
+            top_k=scenario.top_k, hidden=hidden, width=width, up=2.0 * width, shared=scenario.shared_width,
+        )  # fmt: skip
 
 
-def parts_allowed(operator: str) -> Verdict:
-    """Whether CoC may cut this operator."""
-    if operator not in COC_OPERATORS:
-        return Verdict(
-            False, "CoC cuts tensor-parallel matmuls only; this is an exchange of experts or heads"
-        )
-    return LEGAL
+def tensor_parallel_cases(costs: Costs, scenario: Scenario, model: Model, layout: Layout) -> Iterator[Case]:
+    """The dense operators of a model: gather and scatter, or without sequence parallelism all-reduce."""
+    hidden = float(model.hidden_size)
+    known = place(costs, scenario, layout.tp) | {"n": hidden}
+    if layout.sp:
+        yield Case("all_gather_matmul", Facts(known | {"m": layout.tokens, "k": hidden, "n": None}), "in")
+    after = "matmul_reduce_scatter" if layout.sp else "matmul_all_reduce"
+    for role, inner in _inner_widths(model).items():
+        yield Case(after, Facts(known | {"m": layout.gathered, "k": inner / layout.tp}), role)
+
+
+def _inner_widths(model: Model) -> dict[str, float]:
+    """Contractions of the matmuls that end an attention or a dense FFN, whole."""
+    attention = {
+        f"{name} out": float(mixer.heads * mixer.v_head_dim)
+        for name, mixer in model.mixers.items()
+        if not mixer.o_lora_rank
+    }
+    dense = any(group.ffn == "dense" for group in model.layers)
+    return attention | ({"ffn2": float(model.dense_width)} if dense else {})
+
+
+def model_cases(costs: Costs, scenario: Scenario, model: Model, layout: Layout) -> Iterator[Case]:
+    """Every fused operator that a model uses under a layout."""
+    if layout.tp > 1:
+        yield from tensor_parallel_cases(costs, scenario, model, layout)
+    if layout.ep > 1 and model.experts:
+        yield from expert_cases(costs, scenario, ExpertSizes.of_model(model, layout))
+
+
+def target_cases(costs: Costs, scenario: Scenario, ranks: float) -> Iterator[Case]:
+    """The fused operators of a target that is an operator, or the expert path alone."""
+    if ranks > 1 and scenario.target == MOE_LAYER:
+        yield from expert_cases(costs, scenario, ExpertSizes.of_layer(scenario, ranks))
+    elif ranks > 1:
+        yield operator_case(costs, scenario, scenario.target, ranks)

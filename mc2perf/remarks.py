@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 from mc2perf.answer import Remark, Row
 from mc2perf.costs import Costs
 from mc2perf.footprint import footprint_of
-from mc2perf.legality import undocumented_ranks
+from mc2perf.legality import Said
 from mc2perf.model import Model
-from mc2perf.operators import DTYPES, OPERATORS, Operator
-from mc2perf.rows import Outcome, Results, fused_groups
+from mc2perf.operators import OPERATORS
+from mc2perf.rows import Outcome, Results
 from mc2perf.scenario import Scenario
 from mc2perf.study import Study
-from mc2perf.units import Num
-from mc2perf.workload.parts import ExpertPath, Pair
 
 Codes = NDArray[np.integer[Any]]
 
@@ -38,6 +36,9 @@ CODES = {
     "RANKS_UNDOCUMENTED": "fused across servers with more ranks than the operator's document lists",
     "TILE_REFUSED": "some tile counts break a limit of the machine",
     "PEER_WINDOW": "bytes per peer are outside the operator's window",
+    "WIRING_UNDOCUMENTED": "fused over links that the operator's document does not list",
+    "DTYPE_UNDOCUMENTED": "an element type that the operator's documents do not list",
+    "DECODE_UNFUSED": "the operator runs unfused in decode",
     "MEMORY_EXCEEDED": "an NPU holds more than its memory",
     "SLOWER_THAN_SERIAL": "what was asked for loses against serial",
     "BEYOND_OVERLAP": "pieces cost less than the whole: the gain is not overlap alone",
@@ -48,14 +49,13 @@ CODES = {
 
 
 def remarks_of(
+    study: Study,
     scenario: Scenario,
-    costs: Costs,
     rows: tuple[Row, ...],
     refused_tiles: dict[int, str],
-    groups: list[tuple[str, float]],
     shortfall: str,
 ) -> Iterator[Remark]:
-    """Every warning that applies, most important first."""
+    """Every warning that applies, most important first; the scenario is as it was asked, without columns."""
     legal = [row for row in rows if row.legal]
     best = min(legal, key=lambda row: row.total_time)
     if best.comm_ratio > HIGH_COMM:
@@ -65,17 +65,17 @@ def remarks_of(
         )
     if best.speedup > best.ceiling * CLEARLY:
         yield Remark("BEYOND_OVERLAP", _beyond(best))
-    group = max((ranks for _, ranks in groups), default=1.0)
+    group = _largest_group(study)
     if scenario.imbalance > max(group, 1.0):
         most = f"one of {group:g} ranks carries at most {group:g} x the mean"
         yield Remark("IMBALANCE_TOO_HIGH", f"{most}, not {scenario.imbalance:g} x")
     yield from _slower(rows)
     yield from _software(scenario, rows)
-    yield from _undocumented(costs, rows, groups)
-    yield from _limits(scenario, costs, rows, refused_tiles)
+    yield from _ruled(study, rows)
+    yield from _limits(refused_tiles)
     if shortfall:
         yield Remark("MEMORY_EXCEEDED", shortfall)
-    for what in costs.ledger.extrapolated:
+    for what in study.costs.ledger.extrapolated:
         yield Remark("EXTRAPOLATED", what)
     if scenario.capacity_factor is not None:
         yield Remark(
@@ -96,9 +96,10 @@ def warning_codes(results: Results) -> tuple[Codes, tuple[str, ...]]:
         "COMM_HIGH": r.timing.exposed > HIGH_COMM * r.total,
         "BEYOND_OVERLAP": r.serial > r.ceiling * CLEARLY * r.total,
         "SLOWER_THAN_SERIAL": r.total > r.serial * CLEARLY,
-        "PEER_WINDOW": _outside_window(r.study),
         "MEMORY_EXCEEDED": r.study.model is not None and ~footprint_of(r.study).fits,
     }
+    for said in _said_of(r.study, r.outcome):
+        masks[said.code] = masks.get(said.code, False) | np.asarray(said.where)
     index: Codes = np.zeros((1, 1), np.intp)
     for bit, mask in enumerate(masks.values()):
         index = index | (np.asarray(mask) * (1 << bit))
@@ -111,34 +112,27 @@ def warning_codes(results: Results) -> tuple[Codes, tuple[str, ...]]:
 
 def _common_codes(study: Study, outcome: Outcome) -> list[str]:
     """Warnings that every row of a schedule shares."""
-    scenario, costs = study.scenario, study.costs
-    groups = fused_groups(study.of_kind(Pair), study.of_kind(ExpertPath))
-    fused = outcome.schedule == "mc2" and not outcome.note
+    scenario = study.scenario
     said = {
-        "NO_RDMA": "without RDMA" in outcome.note,
-        "CANN_8_0": "CANN 8.0" in outcome.note,
-        "IMBALANCE_TOO_HIGH": scenario.imbalance > max([ranks for _, ranks in groups], default=1.0),
-        "RANKS_UNDOCUMENTED": fused and any(undocumented_ranks(costs, *group) for group in groups),
-        "EXTRAPOLATED": bool(costs.ledger.extrapolated),
+        "IMBALANCE_TOO_HIGH": scenario.imbalance > _largest_group(study),
+        "EXTRAPOLATED": bool(study.costs.ledger.extrapolated),
         "DROPS_TOKENS": scenario.capacity_factor is not None,
     }
     return [code for code, holds in said.items() if holds]
 
 
-def _outside_window(study: Study) -> bool | NDArray[np.bool_]:
-    """Where a grouped operator sends a peer less or more than its window takes."""
-    operator, limits = OPERATORS.get(study.scenario.target), study.costs.machine.limits
-    if operator is None or not operator.grouped:
-        return False
-    per_peer = bytes_per_peer(study.scenario, operator, study.costs.machine.ranks_per_server)
-    return (per_peer < limits.peer_window_min) | (per_peer > limits.peer_window_max)
+def _largest_group(study: Study) -> float:
+    """Ranks of the largest group that communicates."""
+    return max((case.facts["ranks"] for case in study.cases), default=1.0)
 
 
-def bytes_per_peer(scenario: Scenario, operator: Operator, default_ranks: float) -> Num:
-    """What a grouped operator sends each peer, without scales. [B]"""
-    assert scenario.m is not None and scenario.n is not None and scenario.k is not None
-    width = scenario.k if operator.payload == "input" else scenario.n
-    return scenario.m * width * DTYPES[scenario.dtype].size / (scenario.ranks or default_ranks)
+def _said_of(study: Study, outcome: Outcome) -> tuple[Said, ...]:
+    """What the rules say of a row's schedule under a code: why it runs unfused, or what to know of it."""
+    if outcome.schedule != "mc2":
+        return ()
+    if not outcome.note:
+        return tuple(said for said in study.verdict.remarks if said.code)
+    return study.verdict.serial if outcome.note == study.verdict.fallback else ()
 
 
 def _beyond(best: Row) -> str:
@@ -178,13 +172,6 @@ def _slower(rows: tuple[Row, ...]) -> Iterator[Remark]:
 def _software(scenario: Scenario, rows: tuple[Row, ...]) -> Iterator[Remark]:
     by_name = {row.schedule: row for row in rows}
     mc2, coc = by_name.get("mc2"), by_name.get("coc")
-    if mc2 and "without RDMA" in mc2.reason:
-        yield Remark(
-            "NO_RDMA",
-            "fused operators run serial across servers; check each NPU with: hccn_tool -i eth0 -roce -s",
-        )
-    if mc2 and "CANN 8.0" in mc2.reason:
-        yield Remark("CANN_8_0", "CANN 8.5 fuses across servers over RoCE as well")
     if mc2 and coc and mc2.legal and coc.legal and not mc2.reason and not coc.reason:
         yield Remark("COC_EXCLUDES_MC2", "switch on one of coc and mc2; the framework refuses both")
     if scenario.target in OPERATORS and scenario.tile_cnt and scenario.schedule in ("all", "mc2"):
@@ -194,33 +181,31 @@ def _software(scenario: Scenario, rows: tuple[Row, ...]) -> Iterator[Remark]:
         )
 
 
-def _undocumented(costs: Costs, rows: tuple[Row, ...], groups: list[tuple[str, float]]) -> Iterator[Remark]:
-    """Fusing across servers goes by the CANN version; the operators' documents may list fewer ranks."""
-    fused = any(row.schedule == "mc2" and row.legal and not row.reason for row in rows)
-    for operator, ranks in groups if fused else ():
-        beyond = undocumented_ranks(costs, operator, ranks)
-        if beyond:
-            yield Remark("RANKS_UNDOCUMENTED", f"{beyond}; taken as legal because CANN 8.5 fuses over RoCE")
+ADVICE = {
+    "NO_RDMA": "; check each NPU with: hccn_tool -i eth0 -roce -s",
+    "CANN_8_0": "; CANN 8.5 fuses across servers over RoCE as well",
+    "RANKS_UNDOCUMENTED": "; taken as legal because CANN 8.5 fuses over RoCE",
+}
+"""Code of a rule -> what to add to its words."""
 
 
-def _limits(
-    scenario: Scenario, costs: Costs, rows: tuple[Row, ...], refused_tiles: dict[int, str]
-) -> Iterator[Remark]:
-    operator = OPERATORS.get(scenario.target)
+def _ruled(study: Study, rows: tuple[Row, ...]) -> Iterator[Remark]:
+    """What the rules of the fused operators say, where mc2 is laid at all."""
+    mc2 = next((row for row in rows if row.schedule == "mc2" and row.legal), None)
+    if mc2 is None:
+        return
+    verdict = study.verdict
+    falls_back = bool(mc2.reason) and mc2.reason == verdict.fallback
+    for said in verdict.serial if falls_back else () if mc2.reason else verdict.remarks:
+        if said.code:
+            yield Remark(said.code, said.text + ADVICE.get(said.code, ""))
+
+
+def _limits(refused_tiles: dict[int, str]) -> Iterator[Remark]:
     too_large = {n: why for n, why in refused_tiles.items() if "put" in why or "heap" in why}
     if too_large:
         n, why = next(iter(too_large.items()))
         yield Remark("TILE_REFUSED", f"{len(too_large)} tile counts, first {n}: {why}")
-    if operator and operator.grouped:
-        per_peer = bytes_per_peer(scenario, operator, costs.machine.ranks_per_server)
-        limits = costs.machine.limits
-        costs.ledger.use("limits", limits)
-        if not limits.peer_window_min <= per_peer <= limits.peer_window_max:
-            yield Remark(
-                "PEER_WINDOW",
-                f"{per_peer / 2**20:.3g} MiB per peer; the operator takes "
-                f"{limits.peer_window_min / 2**20:g} to {limits.peer_window_max / 2**20:g} MiB",
-            )
 
 
 def _step_assumptions(scenario: Scenario) -> Iterator[str]:

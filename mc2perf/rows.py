@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from mc2perf import cutting, legality, schedules
 from mc2perf.equations import overlap
 from mc2perf.equations.training import flops_utilisation
-from mc2perf.legality import Verdict
 from mc2perf.operators import OPERATORS
 from mc2perf.problems import InputError
 from mc2perf.resolve import Reason, said
@@ -292,11 +291,10 @@ def _mc2(study: Study, serial: Outcome) -> Outcome:
     paths: list[ExpertPath] = study.of_kind(ExpertPath)
     if not pairs and not paths:
         return _equal_to_serial(serial, "mc2", "nothing to communicate: one rank in every group")
-    verdict = _fused_verdict(study, pairs, paths)
-    if not verdict.legal:
-        return _refused("mc2", verdict.reason)
-    if verdict.serial:
-        return _equal_to_serial(serial, "mc2", verdict.reason)
+    if study.verdict.refusal:
+        return _refused("mc2", study.verdict.refusal)
+    if study.verdict.serial:
+        return _equal_to_serial(serial, "mc2", study.verdict.fallback)
     if not pairs and all(path.experts_per_rank == 1 for path in paths) and not _shared(paths):
         return _equal_to_serial(serial, "mc2", "one local expert: one piece, equals serial")
     if study.scenario.target in OPERATORS:
@@ -304,19 +302,9 @@ def _mc2(study: Study, serial: Outcome) -> Outcome:
     return _fused_model(study, paths)
 
 
-def _fused_verdict(study: Study, pairs: list[Pair], paths: list[ExpertPath]) -> Verdict:
-    """The verdict of the groups that communicate; an illegal one decides."""
-    groups = fused_groups(pairs, paths)
-    verdicts = [legality.fused(study.costs, study.scenario, name, ranks) for name, ranks in groups]
-    experts = [p.experts for p in pairs] + [path.experts_per_rank for path in paths]
-    verdicts.append(legality.one_handle_each(study.costs, max(experts)))
-    return min(verdicts, key=lambda v: (v.legal, not v.serial))
-
-
-def fused_groups(pairs: list[Pair], paths: list[ExpertPath]) -> list[tuple[str, float]]:
-    """The fused operators that mc2 would use, with the ranks of each."""
-    groups = [(p.name if p.name in legality.FAMILY else "all_gather_matmul", p.ranks) for p in pairs[:1]]
-    return [*groups, *(("all_to_all_v_grouped_matmul", path.ranks) for path in paths[:1])]
+def _illegal_rows(study: Study) -> tuple[Reason, ...]:
+    """Rows that the rules of the fused operators refuse."""
+    return tuple(Reason(said.text, said.where) for said in study.verdict.refused)
 
 
 def _shared(paths: list[ExpertPath]) -> bool:
@@ -333,7 +321,7 @@ def _fused_operator(study: Study, pair: Pair) -> Outcome:
         layers=_one_part(schedules.pair_mc2(pair, counts.pieces, study.conditions(pair))),
         pieces=counts.pieces,
         piece_rows=pair.rows / counts.pieces,
-        refused=(*study.reasons, *counts.refused),
+        refused=(*study.reasons, *_illegal_rows(study), *counts.refused),
         tried=tried,
     )
 
@@ -382,7 +370,7 @@ def _fused_model(study: Study, paths: list[ExpertPath]) -> Outcome:
         layers=layers,
         pieces=pieces,
         piece_rows=study.rows / pieces,
-        refused=study.reasons,
+        refused=(*study.reasons, *_illegal_rows(study)),
     )
 
 
@@ -418,9 +406,9 @@ def _coc(study: Study, serial: Outcome) -> Outcome:
     name = target if study.model is None else "all_gather_matmul"
     if study.costs.machine.family in ("gpu", "950"):
         return _refused("coc", f"CoC is not offered on {study.costs.machine.family}")
-    verdict = legality.parts_allowed(name)
-    if not verdict.legal or not pairs:
-        return _refused("coc", verdict.reason or "nothing to communicate: one rank")
+    refusal = legality.coc_refusal(name)
+    if refusal or not pairs:
+        return _refused("coc", refusal or "nothing to communicate: one rank")
     counts = _coc_counts(study, pairs[0].rows)
 
     def price(part: Part) -> Timing:

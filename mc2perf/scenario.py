@@ -185,6 +185,9 @@ class Scenario:
         "eager", "host issues every kernel (eager) or none (graph)", "where", choices=("eager", "graph")
     )
     cann: str = _ask("8.5", "CANN version; 8.0 fuses inside one server only", "where", choices=("8.0", "8.5"))
+    hccl_buffsize: float = _ask(
+        200.0, "HCCL_BUFFSIZE in MB of 2^20 bytes; a communicator holds two", "where", dim=COUNT
+    )
     rdma: bool = _ask(True, "RoCE runs RDMA; without it fused operators fall back across servers", "where")
 
     # how

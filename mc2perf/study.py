@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mc2perf import schedules
+from mc2perf import legality, schedules
 from mc2perf.costs import Costs, Ledger
 from mc2perf.equations.serving import tokens_per_step
 from mc2perf.machine import Machine
@@ -142,6 +142,22 @@ class Study:
                 width = mixer.heads * (mixer.head_dim + mixer.v_head_dim)
                 flops = flops + 6.0 * group.count * context * width
         return flops if self.scenario.phase == "train" else flops / 3.0
+
+    @functools.cached_property
+    def cases(self) -> tuple[legality.Case, ...]:
+        """The fused operators that mc2 uses, wherever there is somebody to communicate with."""
+        if self.model is not None:
+            assert self.layout is not None
+            return tuple(legality.model_cases(self.costs, self.scenario, self.model, self.layout))
+        return tuple(legality.target_cases(self.costs, self.scenario, float(str(self.resolved["ranks"]))))
+
+    @functools.cached_property
+    def verdict(self) -> legality.Verdict:
+        """What the rules say of them: an illegal one decides."""
+        if any(OPERATORS[case.operator].grouped for case in self.cases):
+            for name in ("handles", "peer_window_min", "peer_window_max"):
+                self.costs.ledger.use(f"limits.{name}", getattr(self.costs.machine.limits, name))
+        return legality.together([legality.judged(case) for case in self.cases])
 
     @functools.cached_property
     def latency(self) -> Num:

@@ -184,7 +184,7 @@ def _windows(machine: Machine) -> Iterator[dict[str, Any]]:
         if 0.0 < limit < float("inf"):
             yield {
                 "target": "all_to_all_v_grouped_matmul", "n": 2048.0, "k": 4096.0, "ranks": 8.0,
-                "m": round(limit * 8 / 8192), "schedule": "serial",
+                "m": round(limit * 8 / 8192), "schedule": "mc2", "experts_per_rank": 2.0,
             }  # fmt: skip
 
 
