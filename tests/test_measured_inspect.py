@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mc2perf.cli.inspect import inspect
+from mc2perf.cli.progress import LARGE, reading
 from mc2perf.measured import CollectiveTimes, KernelTotals
 from mc2perf.problems import InputError
 from mc2perf.readers.measured import read_measured
@@ -73,6 +74,30 @@ def test_large_files_stream(tmp_path: Path) -> None:
     assert found.data.compute[0].total == pytest.approx(rows * 1.5e-6)
     assert 0 < peak < 2**20
     assert len(told) > 3 and told == sorted(told) and told[-1] == size
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_sees_how_far_a_large_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half, back to the start as the file is read again, and all of it; a small file and a pipe say nothing."""
+    seen = _Terminal()
+    monkeypatch.setattr(sys, "stderr", seen)
+    with reading("trace.csv") as told:
+        assert told
+        for done in (LARGE // 2, LARGE // 4, LARGE):
+            told(done, LARGE)
+    assert "trace.csv" in seen.getvalue() and "50%" in seen.getvalue() and "100%" in seen.getvalue()
+    length = len(seen.getvalue())
+    with reading("small.csv") as told:
+        assert told
+        told(1, LARGE - 1)
+    assert len(seen.getvalue()) == length
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with reading("trace.csv") as nobody:
+        assert nobody is None
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path) -> None:

@@ -1,46 +1,82 @@
-"""What a file of measurements is, and what would be taken from it."""
+"""What a file of measurements is, what would be taken from it, and a launch script as a scenario."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mc2perf.cli.progress import reading
 from mc2perf.problems import InputError
 
 if TYPE_CHECKING:
     from mc2perf.measured import Measured
 
-LARGE = 64 << 20
-"""From this size on a terminal is told how far reading is [B]."""
-
 
 def inspect(
     files: Annotated[list[Path], typer.Argument(help="Files of measurements; - for standard input.")],
+    save_scenario: Annotated[
+        str | None,
+        typer.Option("--save-scenario", help="Write a launch script as a scenario for 'mc2perf estimate'."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Model of the scenario (default: the one that the script describes)."),
+    ] = None,
 ) -> None:
     """Say what files of measurements are, and what would be taken from them."""
     from mc2perf.readers.measured import read_measured
 
     problems: list[str] = []
+    found: list[Measured] = []
     for file in files:
         try:
-            typer.echo("\n".join(described(read_measured(Path(file), _progress()))))
+            with reading(str(file)) as progress:
+                found.append(read_measured(file, progress))
+            typer.echo("\n".join(described(found[-1])))
         except InputError as error:
             problems += error.problems
+    if target and not save_scenario:
+        problems.append("target: goes with --save-scenario")
     if problems:
         raise InputError(problems)
+    if save_scenario:
+        _save(found, save_scenario, target)
+
+
+def _save(found: list[Measured], path: str, target: str | None) -> None:
+    """Write the scenario of the one launch script, and its model where none is shipped."""
+    import yaml
+
+    from mc2perf.measured import Launch
+    from mc2perf.readers.launch_scenario import asked_by
+    from mc2perf.writers import files
+
+    scripts = [one for one in found if isinstance(one.data, Launch)]
+    if len(scripts) != 1 or not isinstance(scripts[0].data, Launch):
+        raise InputError([f"save_scenario: needs one launch script, {len(scripts)} given"])
+    if not path.endswith((".yaml", ".yml")) or path == scripts[0].name:
+        raise InputError([f"save_scenario: '{path}': write another name that ends in .yaml"])
+    model_file = f"{path.rpartition('.')[0]}.model.yaml"
+    asked = asked_by(scripts[0].data, scripts[0].name, target, model_file)
+    for tree, name in ((asked.model, model_file), (asked.scenario, path)):
+        if tree is not None:
+            files.write(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), name)
+            typer.echo(f"wrote {name}", err=True)
+    for note in asked.notes:
+        typer.echo(f"note: {_visible(note)}", err=True)
 
 
 def described(found: Measured) -> Iterator[str]:
-    """Lines about one file: kind and count, what may be used, what was set aside, remarks.
+    """Lines about one file: kind and count, what may be used, what was set aside, remarks."""
+    yield from map(_visible, _lines(found))
 
-    What a file says of itself is printed without control codes.
-    """
-    for line in _lines(found):
-        yield "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+def _visible(line: str) -> str:
+    """What a file says of itself, without control codes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _lines(found: Measured) -> Iterator[str]:
@@ -50,15 +86,3 @@ def _lines(found: Measured) -> Iterator[str]:
     for rows in report.set_aside:
         yield f"    set aside: {rows.count} x {rows.reason} (first: {rows.first})"
     yield from (f"    note: {note}" for note in report.notes)
-
-
-def _progress() -> Callable[[int, int], None] | None:
-    """Tell a person at a terminal how far a large file is; a pipe stays clean."""
-    if not sys.stderr.isatty():
-        return None
-
-    def told(done: int, total: int) -> None:
-        if total >= LARGE:
-            typer.echo(f"\r{done / total:4.0%} read", err=True, nl=done == total)
-
-    return told

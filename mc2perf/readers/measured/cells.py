@@ -12,6 +12,9 @@ from mc2perf.problems import InputError
 from mc2perf.readers.measured.source import Source, Tally, scaled
 from mc2perf.units import TIME, Dim
 
+Places = list[tuple[str, "Column", int]]
+"""Our name of each column of a file, what it holds, and where it stands."""
+
 _TIME = re.compile(r"(?:time|latency|duration)(?:[_ ]?[(\[]?(s|ms|us|ns)[)\]]?)?")
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -101,12 +104,12 @@ def rows(
     """
     reader = csv.reader(source.lines(), delimiter=delimiter, strict=False)
     found = tuple(map(plain, _next(reader, source) or []))
-    places = placed(found, columns, source.name)
+    places = [(key, columns[key], at) for key, at in placed(found, columns, source.name).items()]
     while (cells := _next(reader, source)) is not None:
         line = reader.line_num
         if not any(map(str.strip, cells)):
             continue
-        if plain(cells[0]) == found[0] and tuple(map(plain, cells)) == found:
+        if cells[0][:1].casefold() == found[0][:1] and tuple(map(plain, cells)) == found:
             tally.aside("the header again", f"line {line}")
         elif len(cells) < len(found) or any(map(str.strip, cells[len(found) :])):
             tally.aside(f"{len(found)} columns in the header, another number in the row", f"line {line}")
@@ -128,19 +131,23 @@ def _next(reader: Any, source: Source) -> Any:
 
 
 def _values(
-    cells: list[str], columns: Mapping[str, Column], places: Mapping[str, int], tally: Tally, line: int
+    cells: list[str], columns: Mapping[str, Column], places: Places, tally: Tally, line: int
 ) -> dict[str, Any] | None:
     values: dict[str, Any] = dict.fromkeys(columns)
-    for key, place in places.items():
-        column, cell = columns[key], cells[place].strip()
+    for key, column, at in places:
+        cell = cells[at].strip()
+        if column.dim is None:
+            values[key] = cell
+            continue
         try:
-            values[key] = cell if column.dim is None else scaled(cell, column.dim, column.unit)
+            found = scaled(cell, column.dim, column.unit)
         except ValueError as error:
             tally.aside(f"{column.names[0]}: {_kind(error)}", f"line {line} ({error})")
             return None
-        if column.needed and column.dim and values[key] is None:
+        if found is None and column.needed:
             tally.aside(f"{column.names[0]}: is missing", f"line {line}")
             return None
+        values[key] = found
     return values
 
 

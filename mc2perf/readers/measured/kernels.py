@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mc2perf.measured import Kernel, KernelTotal, KernelTotals, Measured
 from mc2perf.readers.measured.cells import Column, has, microseconds, rows
@@ -66,7 +66,7 @@ def iterate_kernels(path: Path | str, progress: Progress | None = None) -> Itera
 
 def kernels(source: Source, tally: Tally) -> Iterator[Kernel]:
     """Kernels of an open source; broken and doubled rows are set aside."""
-    seen: deque[Kernel] = deque(maxlen=RECENT)
+    seen: deque[_Seen] = deque(maxlen=RECENT)
     for line, row in rows(source, COLUMNS, tally):
         try:
             kernel = _kernel(row)
@@ -85,7 +85,7 @@ def _kernel(row: dict[str, Any]) -> Kernel:
         raise ValueError("Name: is missing")
     if kind.lower() in MISSING:  # level 0 knows no types
         kind = _NUMBERS.sub("", name)
-    communication = core.upper() in COMMUNICATION or _HCOM.match(kind) or _TWIN.search(kind)
+    communication = core.upper() in COMMUNICATION or _HCOM.match(kind) or _is_twin(kind)
     return Kernel(
         step=row["step"] or "", name=name, type=kind, core="" if core.lower() in MISSING else core,
         start=nanoseconds(row["start"]), duration=row["duration"], wait=row["wait"],
@@ -128,6 +128,7 @@ def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(int(size) for size in tensor if size.strip()) for tensor in tensors)
 
 
+@lru_cache(maxsize=4096)
 def base_type(kind: str) -> str:
     """What an operation of communication is, whichever row names it.
 
@@ -139,21 +140,39 @@ def base_type(kind: str) -> str:
     return re.sub(r"^_*hcom_*|_", "", _TWIN.sub("", kind), flags=re.IGNORECASE).lower()
 
 
-def _doubled(kernel: Kernel, seen: deque[Kernel]) -> bool:
-    """Whether the operation stands already: by its name, or as a logical row around its kernel."""
-    if any(_same(kernel, other) for other in seen):
-        return True
-    seen.append(kernel)
-    return False
+class _Seen(NamedTuple):
+    """A row of communication as its double is looked for: its microsecond, its end in nanoseconds."""
+
+    base: str
+    twin: bool
+    name: str
+    at: int
+    end: float
 
 
-def _same(one: Kernel, other: Kernel) -> bool:
-    if one.start is None or other.start is None or base_type(one.type) != base_type(other.type):
+@lru_cache(maxsize=4096)
+def _is_twin(kind: str) -> bool:
+    return _TWIN.search(kind) is not None
+
+
+def _doubled(kernel: Kernel, seen: deque[_Seen]) -> bool:
+    """Whether the operation stands already: by its name, or as a logical row around its kernel.
+
+    Time stamps of a row and its kernel agree to a microsecond.
+    """
+    start = kernel.start
+    if start is None:
         return False
-    if bool(_TWIN.search(one.type)) == bool(_TWIN.search(other.type)):
-        return one.name == other.name and one.start // 1000 == other.start // 1000
-    start, end = other.start // 1000 * 1000, other.start + other.duration * 1e9
-    return start <= one.start <= end or one.start // 1000 == other.start // 1000
+    base, twin, at = base_type(kernel.type), _is_twin(kernel.type), start // 1000
+    for other in seen:
+        if other.base == base:
+            if other.twin == twin:
+                if other.at == at and other.name == kernel.name:
+                    return True
+            elif other.at * 1000 <= start <= other.end or other.at == at:
+                return True
+    seen.append(_Seen(base, twin, kernel.name, at, start + kernel.duration * 1e9))
+    return False
 
 
 @dataclass
