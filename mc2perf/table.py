@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,19 @@ def block_of(columns: Sequence[Column], rows: Sequence[object]) -> Block:
     (['mc2'], [4.0])
     """
     return {column.name: _values(column, [getattr(row, column.name) for row in rows]) for column in columns}
+
+
+def in_columns(columns: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> Block:
+    """Records as rows of a table; what a record does not have is not-a-number or empty.
+
+    Examples
+    --------
+    >>> block = in_columns([Column("a", "1", ""), Column("b", "", "")], [{"a": 1.0}, {"b": "x"}])
+    >>> block["a"].tolist(), list(block["b"])
+    ([1.0, nan], ['', 'x'])
+    """
+    blank = {column.name: np.nan if column.unit else "" for column in columns}
+    return block_of(columns, [SimpleNamespace(**{**blank, **record}) for record in records])
 
 
 def _values(column: Column, values: Sequence[Any]) -> Values:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from mc2perf.cli.audit import EXAMPLE as AUDIT
+from mc2perf.cli.audit import audit
 from mc2perf.cli.breakeven import EXAMPLE as BREAKEVEN
 from mc2perf.cli.breakeven import breakeven
 from mc2perf.cli.estimate import estimate
@@ -61,6 +63,7 @@ app.command(cls=GroupedHelp, epilog=f"Example: {EXAMPLE}")(sweep)
 app.command(cls=GroupedHelp, epilog=f"Example: {BREAKEVEN}")(breakeven)
 app.command(cls=GroupedHelp, epilog=f"Example: {SENSITIVITY}")(sensitivity)
 app.command(cls=GroupedHelp, epilog=f"Example: {VALIDATE}")(validate)
+app.command(cls=GroupedHelp, epilog=f"Example: {AUDIT}")(audit)
 app.command(cls=PlainCommand, epilog="Example: mc2perf inspect hccl_test.txt")(inspect)
 app.command(epilog="Example: mc2perf operators")(operators)
 app.command(epilog="Example: mc2perf columns")(columns)
