@@ -15,7 +15,7 @@ from mc2perf.version import VERSION
 SCHEMA_VERSION = 1
 
 NEAREST = 3
-"""Layouts that a person is shown for each claim, and the nearest of every other place; files have all."""
+"""Layouts that a person is shown for each claim, and the nearest of each place and degree; files have all."""
 
 SMALL = 0.05
 """Share of the links below which bandwidth cannot be what a transfer waits for."""
@@ -150,13 +150,17 @@ def _as_traffic(layout: str, bandwidth: float, links: float) -> str:
 
 
 def _nearest_rows(j: Judged) -> Iterator[list[str]]:
-    places = {c.place: c for c in reversed(j.candidates)}
-    shown = [c for n, c in enumerate(j.candidates) if n < NEAREST or places[c.place] is c]
+    first = {id(c) for key in ("place", "parallel") for c in _first_of_each(j.candidates, key)}
+    shown = [c for n, c in enumerate(j.candidates) if n < NEAREST or id(c) in first]
     for number, c in enumerate(shown):
         yield [
             j.claim.name if number == 0 else "", c.layout, c.parallel, c.place, c.schedule,
             _percent(c.comm_ratio), f"{c.tokens_per_second:.0f}", _factor(j, c), c.note,
         ]  # fmt: skip
+
+
+def _first_of_each(candidates: Sequence[Candidate], key: str) -> Iterator[Candidate]:
+    yield from {getattr(c, key): c for c in reversed(candidates)}.values()
 
 
 def _factor(j: Judged, c: Candidate) -> str:
