@@ -20,6 +20,8 @@ from mc2perf.cli.listings import columns, models_app, operators, profiles_app
 from mc2perf.cli.options import GROUPS, GroupedHelp, PlainCommand, PlainGroup
 from mc2perf.cli.sensitivity import EXAMPLE as SENSITIVITY
 from mc2perf.cli.sensitivity import sensitivity
+from mc2perf.cli.plot import EXAMPLE as PLOT
+from mc2perf.cli.plot import plot
 from mc2perf.cli.sweep import EXAMPLE, sweep
 from mc2perf.cli.validate import EXAMPLE as VALIDATE
 from mc2perf.cli.validate import validate
@@ -64,6 +66,7 @@ app.command(cls=GroupedHelp, epilog=f"Example: {BREAKEVEN}")(breakeven)
 app.command(cls=GroupedHelp, epilog=f"Example: {SENSITIVITY}")(sensitivity)
 app.command(cls=GroupedHelp, epilog=f"Example: {VALIDATE}")(validate)
 app.command(cls=GroupedHelp, epilog=f"Example: {AUDIT}")(audit)
+app.command(cls=GroupedHelp, epilog=f"Example: {PLOT}")(plot)
 app.command(cls=PlainCommand, epilog="Example: mc2perf inspect hccl_test.txt")(inspect)
 app.command(epilog="Example: mc2perf operators")(operators)
 app.command(epilog="Example: mc2perf columns")(columns)
