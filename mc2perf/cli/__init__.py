@@ -18,10 +18,10 @@ from mc2perf.cli.estimate import estimate
 from mc2perf.cli.inspect import inspect
 from mc2perf.cli.listings import columns, models_app, operators, profiles_app
 from mc2perf.cli.options import GROUPS, GroupedHelp, PlainCommand, PlainGroup
-from mc2perf.cli.sensitivity import EXAMPLE as SENSITIVITY
-from mc2perf.cli.sensitivity import sensitivity
 from mc2perf.cli.plot import EXAMPLE as PLOT
 from mc2perf.cli.plot import plot
+from mc2perf.cli.sensitivity import EXAMPLE as SENSITIVITY
+from mc2perf.cli.sensitivity import sensitivity
 from mc2perf.cli.sweep import EXAMPLE, sweep
 from mc2perf.cli.validate import EXAMPLE as VALIDATE
 from mc2perf.cli.validate import validate
