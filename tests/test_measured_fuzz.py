@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,11 @@ GOOD: dict[str, str] = {
         nodes=2, per_node=8, tp=2, pp=2, ep=4, mbs=1, gbs=64, dispatcher="alltoall"
     ),
 }  # fmt: skip
-few = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(
+    max_examples=400 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 12,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+"""A few examples in every run; scripts/fuzz.sh tries hundreds of fresh ones in each of its rounds."""
 names = pytest.mark.parametrize("name", sorted(GOOD))
 
 

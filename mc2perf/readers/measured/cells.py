@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mc2perf.problems import InputError
-from mc2perf.readers.measured.source import Source, Tally, scaled
+from mc2perf.readers.measured.source import MISSING, Source, Tally, scaled
 from mc2perf.units import TIME, Dim
+
+NO_ID = "4294967295"
+"""What profilers write for no rank, device or step: -1 in 32 bits."""
 
 Places = list[tuple[str, "Column", int]]
 """Our name of each column of a file, what it holds, and where it stands."""
@@ -137,7 +140,7 @@ def _values(
     for key, column, at in places:
         cell = cells[at].strip()
         if column.dim is None:
-            values[key] = cell
+            values[key] = "" if cell == NO_ID or cell.lower() in MISSING else cell
             continue
         try:
             found = scaled(cell, column.dim, column.unit)

@@ -83,11 +83,11 @@ def _kernel(row: dict[str, Any]) -> Kernel:
     name, kind, core = row["name"], row["type"], row["core"]
     if not name:
         raise ValueError("Name: is missing")
-    if kind.lower() in MISSING:  # level 0 knows no types
+    if not kind:  # level 0 knows no types
         kind = _NUMBERS.sub("", name)
     communication = core.upper() in COMMUNICATION or _HCOM.match(kind) or _is_twin(kind)
     return Kernel(
-        step=row["step"] or "", name=name, type=kind, core="" if core.lower() in MISSING else core,
+        step=row["step"] or "", name=name, type=kind, core=core,
         start=nanoseconds(row["start"]), duration=row["duration"], wait=row["wait"],
         blocks=None if row["blocks"] is None else int(row["blocks"]),
         input_shapes=_shapes(row["shapes"] or ""), communication=bool(communication),

@@ -50,7 +50,7 @@ def read(source: Source) -> Measured:
     """
     tally, steps = Tally(source), []
     for line, row in rows(source, COLUMNS, tally):
-        if row["type"] not in (None, "rank"):
+        if row["type"] not in (None, "", "rank"):
             tally.aside(f"Type '{row['type'][:20]}' rolls rows of ranks up", f"line {line}")
             continue
         step = _step(row)
