@@ -89,6 +89,12 @@ def test_hccl_test_columns_in_any_order(put: Any) -> None:
     assert isinstance(data, CollectiveTimes) and data.points[0].time == pytest.approx(60.7e-6)
 
 
+def test_the_folder_of_hccl_test_is_no_operation(put: Any) -> None:
+    text = HCCL.format(name="avg_time", small="0.13297", middle="13.96611", large="72.09960")
+    data = read_measured(put(text.replace("./bin/", "/usr/local/Ascend/tools/hccl_test/bin/"))).data
+    assert isinstance(data, CollectiveTimes) and data.points[0].op == "all_reduce"
+
+
 def test_an_emulator_is_no_measurement(put: Any) -> None:
     rows = "".join(f"{1024 * 4**i} | 1000.00 | {1024 * 4**i / 1e-3 / 1e9:.5f} | success\n" for i in range(6))
     header = "data_size(Bytes): | avg_time(us): | alg_bandwidth(GB/s): | check_result:\n"
@@ -199,6 +205,19 @@ def test_step_traces_of_every_generation_say_the_same(put: Any, text: str) -> No
         (0.4, 0.25, 1 / 15)
     )
     assert not any("is not" in note for note in found.report.notes)
+
+
+def test_ranks_that_differ_are_told(put: Any) -> None:
+    """Rank 1 computes a tenth longer than the mean of both; nobody differs in free time."""
+    rows = [ROW.replace("50,", f"{step},rank,{rank},", 1) for step in (50, 51) for rank in (0, 1)]
+    rows[3] = rows[3].replace("8000.0,6000.0", "8842.1,6000.0").replace("15000.0", "15842.1")
+    head = STEP.replace("Step,", "Step,Type,Index,")
+    data = read_measured(put("\n".join([f"{head},{REST}", *rows, ""]))).data
+    assert isinstance(data, StepTrace)
+    spread, most = data.spread("computing")
+    assert spread == pytest.approx(0.1, abs=1e-4) and (most.rank, most.step) == ("1", "51")
+    said = [line for line in data.takes() if "differ" in line]
+    assert said == ["ranks differ by 10% of the mean in computing; most: rank 1 in step 51"]
 
 
 def test_a_step_whose_sums_do_not_hold_is_told(put: Any) -> None:

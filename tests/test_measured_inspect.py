@@ -46,6 +46,21 @@ def test_inspect_reads_every_file_before_it_complains(
     assert "good: hccl_test" in capsys.readouterr().out
 
 
+def test_inspect_takes_what_it_knows_from_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "times.txt").write_text(TEXT)
+    (tmp_path / "profiler_info_0.json").write_text("{}")
+    (tmp_path / "trace.db").write_bytes(b"SQLite")
+    inspect([tmp_path])
+    said = capsys.readouterr()
+    assert "times.txt: hccl_test" in said.out and said.err.count("left out") == 1
+    (tmp_path / "below" / "times.txt").unlink()
+    with pytest.raises(InputError, match="holds no file of a known kind"):
+        inspect([tmp_path])
+
+
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     found = read_measured("-")

@@ -15,8 +15,14 @@ if TYPE_CHECKING:
     from mc2perf.measured import Measured
 
 
+SUFFIXES = (".csv", ".json", ".log", ".sh", ".txt", ".yaml", ".yml")
+"""What is looked at in a folder."""
+
+
 def inspect(
-    files: Annotated[list[Path], typer.Argument(help="Files of measurements; - for standard input.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Files of measurements, folders of them; - for standard input.")
+    ],
     save_scenario: Annotated[
         str | None,
         typer.Option("--save-scenario", help="Write a launch script as a scenario for 'mc2perf estimate'."),
@@ -27,23 +33,39 @@ def inspect(
     ] = None,
 ) -> None:
     """Say what files of measurements are, and what would be taken from them."""
-    from mc2perf.readers.measured import read_measured
-
     problems: list[str] = []
     found: list[Measured] = []
     for file in files:
-        try:
-            with reading(str(file)) as progress:
-                found.append(read_measured(file, progress))
-            typer.echo("\n".join(described(found[-1])))
-        except InputError as error:
-            problems += error.problems
+        (_read_folder if file.is_dir() else _read)(file, found, problems)
     if target and not save_scenario:
         problems.append("target: goes with --save-scenario")
     if problems:
         raise InputError(problems)
     if save_scenario:
         _save(found, save_scenario, target)
+
+
+def _read(file: Path, found: list[Measured], problems: list[str]) -> None:
+    from mc2perf.readers.measured import read_measured
+
+    try:
+        with reading(str(file)) as progress:
+            found.append(read_measured(file, progress))
+        typer.echo("\n".join(described(found[-1])))
+    except InputError as error:
+        problems += error.problems
+
+
+def _read_folder(folder: Path, found: list[Measured], problems: list[str]) -> None:
+    """Whatever a folder holds of known kinds; an export has many files that say nothing here."""
+    before, left = len(found), list[str]()
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file.suffix in SUFFIXES:
+            _read(file, found, left)
+    if len(found) == before:
+        problems.append(f"{folder}: holds no file of a known kind ({', '.join(SUFFIXES)})")
+    for problem in left:
+        typer.echo(f"left out: {problem.partition('; looked for')[0]}", err=True)
 
 
 def _save(found: list[Measured], path: str, target: str | None) -> None:

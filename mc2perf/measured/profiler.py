@@ -9,6 +9,9 @@ from statistics import median
 
 from mc2perf.units import show
 
+UNEVEN = 0.05
+"""Ranks that differ by more of their mean hint at a slow one [1]."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
@@ -69,11 +72,30 @@ class StepTrace:
             yield f"... {len(self.steps) - 8} more"
         if len({s.rank for s in self.steps}) > 1:
             yield f"least communication of a rank and step: {show(self.least_communication, 's')}"
+        yield from self._uneven()
 
     @property
     def least_communication(self) -> float:
         """Communication of the rank and step that waited least [s]."""
         return min(s.communication for s in self.steps)
+
+    def spread(self, what: str) -> tuple[float, StepTime]:
+        """Widest span between ranks of one step over their mean [1], and the rank and step of most."""
+        found = []
+        for step in dict.fromkeys(s.step for s in self.steps):
+            ranks = [s for s in self.steps if s.step == step]
+            times = [float(getattr(s, what)) for s in ranks]
+            mean = math.fsum(times) / len(times)
+            found.append(((max(times) - min(times)) / mean if mean else 0.0, ranks[times.index(max(times))]))
+        return max(found, key=lambda one: one[0])
+
+    def _uneven(self) -> Iterator[str]:
+        """Ranks that differ: the others wait for a slow one, which itself waits least."""
+        for what in ("computing", "communication", "free"):
+            spread, most = self.spread(what)
+            if spread > UNEVEN:
+                at = f"rank {most.rank}" + (f" in step {most.step}" if most.step else "")
+                yield f"ranks differ by {spread:.0%} of the mean in {what}; most: {at}"
 
 
 @dataclass(frozen=True)

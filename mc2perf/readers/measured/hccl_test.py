@@ -55,9 +55,9 @@ class _Table:
             self.places, self.width = placed(cells, COLUMNS, self.source.name), len(cells)
             if self.times:
                 self.tally.note("several tables; of one operation the slowest row of a size counts")
-        elif (command := _COMMAND.search(text)) and command[1] in NAMES:
+        elif (op := _operation(text)) is not None:
             ranks = _RANKS.search(text)
-            self.op, self.ranks = NAMES[command[1]], int(ranks[1]) if ranks else None
+            self.op, self.ranks = op, int(ranks[1]) if ranks else None
         elif settings := _WARM_UP.search(text):
             self.tally.note(f"each time is a mean of {settings[1]} runs after {settings[2]} of warm-up")
         elif self.places and "|" in text:
@@ -93,6 +93,12 @@ class _Table:
             if not units:
                 raise ValueError("alg_bandwidth: does not follow from size and time, in 1e9 or 2^30 bytes")
             self.units |= units if len(units) == 1 else set()
+
+
+def _operation(text: str) -> str | None:
+    """The operation of a command line; the folder ``hccl_test`` in its path is none."""
+    words = (found[1] for found in _COMMAND.finditer(text))
+    return next((NAMES[word] for word in words if word in NAMES), None)
 
 
 def _follows(rate: float, expected: float, time: float) -> bool:
