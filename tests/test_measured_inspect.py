@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mc2perf.cli import main
 from mc2perf.cli.inspect import inspect
 from mc2perf.cli.progress import LARGE, reading
 from mc2perf.measured import CollectiveTimes, KernelTotals
@@ -59,6 +60,17 @@ def test_inspect_takes_what_it_knows_from_a_folder(
     (tmp_path / "below" / "times.txt").unlink()
     with pytest.raises(InputError, match="holds no file of a known kind"):
         inspect([tmp_path])
+
+
+@pytest.mark.parametrize("what", ["times.txt", "."])
+def test_the_command_itself(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "times.txt").write_text(TEXT)
+    monkeypatch.setattr(sys, "argv", ["mc2perf", "inspect", str(tmp_path / what)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 0 and "times.txt: hccl_test" in capsys.readouterr().out
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def inspect(
     """Say what files of measurements are, and what would be taken from them."""
     problems: list[str] = []
     found: list[Measured] = []
-    for file in files:
+    for file in map(Path, files):  # the command line gives text as it is
         (_read_folder if file.is_dir() else _read)(file, found, problems)
     if target and not save_scenario:
         problems.append("target: goes with --save-scenario")
