@@ -341,3 +341,26 @@ def test_a_profile_may_come_through_a_pipe(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     assert [load_machine("-").name for _ in range(2)] == ["piped", "piped"]
     profiles._standard_input.cache_clear()
+
+
+def test_a_pattern_and_a_factor_set_every_value_that_they_name() -> None:
+    base = load_machine("atlas_800t_a3")
+    half = load_machine("atlas_800t_a3", (), {"tiers.*.link_rate": "x0.5"})
+    for name, tier in base.tiers.items():
+        assert half.tiers[name].link_rate == 0.5 * tier.link_rate
+    source = dict(quantities(half))["tiers.node.link_rate"]
+    assert (source.kind, source.ref) == ("assumed", "--set: x0.5 of 28 GB/s")
+    assert half.tiers["node"].links == base.tiers["node"].links
+    band = "tiers.node.engines.measured.curves.all_gather.ranks.8.0"
+    steep = load_machine("atlas_800t_a3", (), {f"{band}.slope": "x2"})
+    of = base.tiers["node"].engines["measured"].curves["all_gather"].ranks[8][0]
+    assert steep.tiers["node"].engines["measured"].curves["all_gather"].ranks[8][0].slope == 2.0 * of.slope
+
+
+def test_patterns_and_factors_that_fit_nothing() -> None:
+    words = {"tiers.*.speed": "x2", "cube.rule": "x2", "tiers.*.link_rate": "x0"}
+    assert problems("atlas_800t_a3", {"tiers.*.speed": "x2"}) == [
+        "--set tiers.*.speed: is no value of this profile"
+    ]
+    for path, text in list(words.items())[1:]:
+        assert problems("atlas_800t_a3", {path: text})

@@ -12,6 +12,7 @@ from typing import Any
 
 from mc2perf.equations.collectives import PASSES, RANK_RULES
 from mc2perf.machine import Curve, Machine
+from mc2perf.readers.overrides import override
 from mc2perf.readers.structure import (
     LARGEST_FILE,
     InputError,
@@ -94,7 +95,8 @@ def load_machine(name: str, own: Sequence[Path] = (), overrides: Mapping[str, st
     own : sequence of Path
         Folders searched before ``MC2PERF_PROFILES`` and the shipped profiles.
     overrides : mapping
-        Dotted path to text, such as ``{"tiers.node.link_rate": "25 GB/s"}``; their kind is ``assumed``.
+        Dotted path to text, such as ``{"tiers.node.link_rate": "25 GB/s"}``; their kind is ``assumed``. A
+        path may have ``*`` for any one name, and a number may be ``x0.5``: half of what it was.
 
     Raises
     ------
@@ -121,7 +123,7 @@ def resolved_tree(path: Path, own: Sequence[Path], overrides: Mapping[str, str])
     tree = _extended(path, own, (_identity(path),))
     problems: list[str] = []
     for dotted, text in overrides.items():
-        _override(tree, dotted, text, problems)
+        override(tree, dotted, text, problems)
     if problems:
         raise InputError(problems)
     return tree
@@ -168,46 +170,6 @@ def _merged(base: Mapping[Any, Any], change: Mapping[Any, Any]) -> dict[Any, Any
         deep = isinstance(old, Mapping) and isinstance(value, Mapping) and "value" not in value
         result[key] = _merged(old, value) if deep and isinstance(old, Mapping) else value
     return {key: value for key, value in result.items() if value is not None}
-
-
-def _override(tree: dict[Any, Any], dotted: str, text: str, problems: list[str]) -> None:
-    """Replace one value; numbers become ``assumed``, with ``--set`` as their reference."""
-    *parents, last = dotted.split(".")
-    node: Any = tree
-    for key in parents:
-        node = _step(node, key)
-    old = node.get(_key(node, last)) if isinstance(node, dict) else None
-    known = isinstance(node, dict) and _key(node, last) in node and last not in ("value", "kind", "ref")
-    if not known or (isinstance(old, dict | list) and "value" not in old):
-        problems.append(f"--set {dotted}: is no value of this profile{did_you_mean(dotted, _paths(tree))}")
-        return
-    words = isinstance(old, bool) or (isinstance(old, str) and old[:1] not in "+-.0123456789")
-    sourced = {"value": text, "kind": "assumed", "ref": "--set"}
-    node[_key(node, last)] = {"true": True, "false": False}.get(text, text) if words else sourced
-
-
-def _key(node: dict[Any, Any], key: str) -> Any:
-    return int(key) if _is_index(key) and int(key) in node else key
-
-
-def _is_index(key: str) -> bool:
-    return key.isascii() and key.isdigit() and len(key) < 10
-
-
-def _step(node: Any, key: str) -> Any:
-    if isinstance(node, list) and _is_index(key) and int(key) < len(node):
-        return node[int(key)]
-    return node.get(_key(node, key)) if isinstance(node, dict) else None
-
-
-def _paths(tree: Any, prefix: str = "") -> list[str]:
-    """Dotted paths of everything that can be set."""
-    if isinstance(tree, dict) and "value" not in tree:
-        skip = ("kind", "ref", "note", "notes", "name", "title", "profile_version", "form")
-        return [p for k, v in tree.items() if k not in skip for p in _paths(v, f"{prefix}.{k}".lstrip("."))]
-    if isinstance(tree, list):
-        return [path for index, value in enumerate(tree) for path in _paths(value, f"{prefix}.{index}")]
-    return [prefix]
 
 
 def check_machine(tree: Mapping[Any, Any], file: str) -> Machine:
