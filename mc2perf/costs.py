@@ -692,12 +692,14 @@ class Costs:
         key = (id(bands), _as_key(slower), _as_key(later), wider)
         if key not in self._columns:
             self._columns[key] = _columns(bands, slower, later, wider)
-        up_to, constant, slope, quadratic, at_least = self._columns[key]
+        up_to, constant, slope, quadratic, before, shortest = self._columns[key]
         band = _band_of(up_to, size)
+        at_least = _of_band(before, band)
+        if np.any(shortest):
+            at_least = np.maximum(at_least, shortest * size)
         time: Num = self.ledger.run(
             label, collectives.band_time, size=size, constant=_of_band(constant, band),
-            slope=_of_band(slope, band), quadratic=_of_band(quadratic, band),
-            at_least=_of_band(at_least, band),
+            slope=_of_band(slope, band), quadratic=_of_band(quadratic, band), at_least=at_least,
         )  # fmt: skip
         return time
 
@@ -791,16 +793,31 @@ def _columns(bands: tuple[Band, ...], slower: Num, later: Num, wider: float) -> 
     """The bands of a curve as columns, scaled to links and ranks, and what the bands before reach.
 
     The first band ends where the algorithm for small shares does; later ones where bandwidth takes over,
-    which is a matter of the whole array.
+    which is a matter of the whole array. Last comes the time per byte that slower links need at least: short
+    messages that wait for the start only would else pass them at any rate.
     """
     names = ("up_to", "constant", "slope", "quadratic")
     columns = _alike([stacked([getattr(band, name) for band in bands]) for name in names], (slower, later))
-    columns = [c * factor for c, factor in zip(columns, (1.0, later, slower, slower), strict=True)]
-    columns[0][0] *= wider
+    columns[1] = columns[1] * later
+    columns[0] = np.concatenate([columns[0][:1] * wider, columns[0][1:]])
     columns[0] = np.maximum.accumulate(columns[0])
+    shortest = np.where(np.greater(slower, 1.0), slower * _least_per_byte(columns), 0.0)
+    columns[2:] = [column * slower for column in columns[2:]]
+    return [*columns, _reached_before(columns), shortest]
+
+
+def _reached_before(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """What the bands before each reach. [s]"""
     up_to, constant, slope, quadratic = (column[:-1] for column in columns)
     ends = constant + slope * up_to + quadratic * up_to**2
-    return [*columns, np.maximum.accumulate(np.concatenate([np.zeros((1, *ends.shape[1:])), ends]))]
+    return np.maximum.accumulate(np.concatenate([np.zeros((1, *ends.shape[1:])), ends]))
+
+
+def _least_per_byte(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Time per byte of the size that passes fastest: at the end of a band, or beyond all. [s/B]"""
+    ends = _reached_before(columns)[1:] / columns[0][:-1]
+    least: NDArray[np.float64] = np.minimum(np.min(ends, axis=0, initial=np.inf), columns[2][-1])
+    return least
 
 
 def _used_part(rule: Any, dtype: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mc2perf.costs import Costs, Ledger
 from mc2perf.machine import Machine
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine, profile_names
@@ -104,3 +105,20 @@ def test_every_number_has_a_dimension_that_it_obeys(name: str) -> None:
 def test_a_path_that_is_no_place_is_refused() -> None:
     with pytest.raises(KeyError):
         varied(load_machine("atlas_800i_a2"), {"tiers.moon.link_rate": 1.0})
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_slower_links_carry_no_size_faster_than_they_could(name: str) -> None:
+    # a flat start of a curve is a wait, not bandwidth: cut into many short messages, even a large array must
+    # not pass slow links faster than the best size passes the links of the fit, slowed down
+    machine, sizes = load_machine(name), np.logspace(2.0, 10.0, 200)
+    for at, tier in machine.tiers.items():
+        slow = varied(machine, {f"tiers.{at}.link_rate": tier.link_rate / 300.0})
+        for engine, drives in tier.engines.items():
+            for collective in drives.curves:
+                for ranks in (2.0, min(float(tier.ranks), 16.0)):
+                    asked = (collective, collective, sizes, ranks)
+                    fast = Costs(machine, Ledger(), engine, cuts_messages=True).collective(*asked)
+                    late = Costs(slow, Ledger(), engine, cuts_messages=True).collective(*asked)
+                    best = np.min(np.asarray(fast.work) / sizes)
+                    assert np.all(np.asarray(late.work) / sizes >= 100.0 * best)

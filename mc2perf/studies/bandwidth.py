@@ -97,13 +97,13 @@ def hiding_rates(price: Price, rates: Mapping[str, float]) -> list[Reach]:
 
 def _from(price: Price, path: str, now: float, sign: Sign, tried: Numbers, holds: NDArray[np.bool_]) -> float:
     """The exponent from which a sign holds for all rates tried; refined between the last that does not."""
+    if holds.all():
+        return -math.inf
+    if not holds[-1]:
+        return math.inf
     for _ in range(REFINED):
         broken = np.flatnonzero(~holds)
-        if not broken.size:
-            return -math.inf
-        if broken[-1] == len(tried) - 1:
-            return math.inf
-        tried = np.linspace(tried[broken[-1]], tried[broken[-1] + 1], GRID)
+        last = int(broken[-1]) if broken.size else 0
+        tried = np.linspace(tried[last], tried[min(last + 1, GRID - 1)], GRID)
         holds = sign.holds(price({path: now * 10.0**tried}, GRID))
-    last = np.flatnonzero(~holds)
-    return float(tried[min(last[-1] + 1, GRID - 1)] if last.size else tried[0])
+    return float(tried[-1])
