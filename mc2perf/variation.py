@@ -37,20 +37,17 @@ class Parameter:
     @property
     def whole(self) -> bool:
         """Counts and limits: whole numbers, or numbers that decide what may run."""
-        return self.dim.whole or self._is_one_of(LIMITS)
+        return self.dim.whole or _is_one_of(LIMITS, self.path)
 
     @property
     def exact(self) -> bool:
         """Known without uncertainty."""
-        return self.whole or self.fixed or self._is_one_of(REFERENCES)
+        return self.whole or self.fixed or _is_one_of(REFERENCES, self.path)
 
     @property
     def fixed(self) -> bool:
         """How a machine is built."""
-        return self._is_one_of(STRUCTURE)
-
-    def _is_one_of(self, names: Sequence[str]) -> bool:
-        return any(self.path.startswith(name) or self.path.endswith(name) for name in names)
+        return is_structure(self.path)
 
     def within(self, value: Num) -> Num:
         """The nearest value that it may take: a ratio stays at most 1, a factor at least 1."""
@@ -59,6 +56,21 @@ class Parameter:
         least = 1.0 if self.dim.whole else self.dim.at_least
         near = np.clip(np.round(value) if self.dim.whole else value, least, self.dim.at_most)
         return near if np.ndim(value) else float(near)
+
+
+def is_structure(path: str) -> bool:
+    """Whether a number says how a machine is built.
+
+    Examples
+    --------
+    >>> is_structure("tiers.node.ranks"), is_structure("tiers.node.link_rate")
+    (True, False)
+    """
+    return _is_one_of(STRUCTURE, path)
+
+
+def _is_one_of(names: Sequence[str], path: str) -> bool:
+    return any(path.startswith(name) or path.endswith(name) for name in names)
 
 
 def parameters(machine: Machine) -> list[Parameter]:
@@ -84,13 +96,10 @@ def _typed(part: Any, hint: Any) -> Iterator[tuple[str, Quantity, Dim]]:
 
 
 def _children(part: Any, hint: Any) -> Iterator[tuple[str, Any, Any]]:
-    if is_dataclass(part) and not isinstance(part, type):
-        hints = _hints(type(part))
-        yield from ((spec.name, getattr(part, spec.name), hints[spec.name]) for spec in fields(part))
-    elif isinstance(part, dict):
-        yield from ((str(key), value, get_args(hint)[1]) for key, value in part.items())
-    elif isinstance(part, tuple):
-        yield from ((str(index), value, get_args(hint)[0]) for index, value in enumerate(part))
+    """Everything directly inside a part, with its type hint."""
+    hints = _hints(type(part)) if is_dataclass(part) and not isinstance(part, type) else None
+    for name, child in _parts(part):
+        yield name, child, hints[name] if hints else get_args(hint)[isinstance(part, dict)]
 
 
 @cache
@@ -148,3 +157,48 @@ def _with(part: Any, tree: Any) -> Any:
     if isinstance(part, tuple):
         return tuple(_with(value, tree[str(i)]) if str(i) in tree else value for i, value in enumerate(part))
     raise KeyError(", ".join(tree))
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """A place at which two machines differ: numbers of the same kind there, or whole parts."""
+
+    path: str
+    one: Any
+    other: Any
+
+    @property
+    def numbers(self) -> bool:
+        """Whether both are plain numbers."""
+        return all(isinstance(x, float) and not isinstance(x, bool) for x in (self.one, self.other))
+
+
+NAMES = ("name", "title", "notes", "note", "link", "profile_version")
+"""Fields that only say what a machine is called."""
+
+
+def differences(one: Any, other: Any, path: str = "") -> Iterator[Unlike]:
+    """Places at which two machines differ, as deep as they have the same build.
+
+    Examples
+    --------
+    >>> [found.path for found in differences({"a": 1.0, "b": (1.0, 2.0)}, {"a": 1.0, "b": (1.0, 3.0)})]
+    ['b.1']
+    """
+    children = dict(_parts(one)), dict(_parts(other))
+    if type(one) is not type(other) or children[0].keys() != children[1].keys() or not children[0]:
+        if one != other:
+            yield Unlike(path, one, other)
+        return
+    for name, child in children[0].items():
+        if name not in NAMES:
+            yield from differences(child, children[1][name], f"{path}.{name}".lstrip("."))
+
+
+def _parts(part: Any) -> Iterator[tuple[str, Any]]:
+    if is_dataclass(part):
+        yield from ((spec.name, getattr(part, spec.name)) for spec in fields(part))
+    elif isinstance(part, dict):
+        yield from ((str(key), value) for key, value in part.items())
+    elif isinstance(part, tuple):
+        yield from ((str(index), value) for index, value in enumerate(part))

@@ -14,6 +14,8 @@ from mc2perf.cli.audit import EXAMPLE as AUDIT
 from mc2perf.cli.audit import audit
 from mc2perf.cli.breakeven import EXAMPLE as BREAKEVEN
 from mc2perf.cli.breakeven import breakeven
+from mc2perf.cli.diff import EXAMPLE as DIFF
+from mc2perf.cli.diff import diff
 from mc2perf.cli.estimate import estimate
 from mc2perf.cli.inspect import inspect
 from mc2perf.cli.listings import columns, models_app, operators, profiles_app
@@ -64,6 +66,7 @@ app.command(cls=GroupedHelp, epilog="Example: mc2perf estimate mixtral-8x7b --ep
 app.command(cls=GroupedHelp, epilog=f"Example: {EXAMPLE}")(sweep)
 app.command(cls=GroupedHelp, epilog=f"Example: {BREAKEVEN}")(breakeven)
 app.command(cls=GroupedHelp, epilog=f"Example: {SENSITIVITY}")(sensitivity)
+app.command(cls=GroupedHelp, epilog=f"Example: {DIFF}")(diff)
 app.command(cls=GroupedHelp, epilog=f"Example: {VALIDATE}")(validate)
 app.command(cls=GroupedHelp, epilog=f"Example: {AUDIT}")(audit)
 app.command(cls=GroupedHelp, epilog=f"Example: {PLOT}")(plot)

@@ -47,7 +47,8 @@ def shapley_shares(values: NDArray[np.float64]) -> NDArray[np.float64]:
     shares = np.zeros(count)
     for bit in range(count):
         without = sets[sets >> bit & 1 == 0]
-        shares[bit] = np.sum(weights[sizes[without]] * (values[without | 1 << bit] - values[without]))
+        # summed without rounding: going back gives the same terms in another order, and exactly the opposite
+        shares[bit] = math.fsum(weights[sizes[without]] * (values[without | 1 << bit] - values[without]))
     return shares
 
 
@@ -124,9 +125,9 @@ def average_shares(values: Mapping[int, float], orders: Sequence[Sequence[int]])
     >>> average_shares({0: 0.0, 1: 1.0, 2: 2.0, 3: 9.0}, [(0, 1), (1, 0)]).tolist()
     [4.0, 5.0]
     """
-    shares = np.zeros(len(orders[0]))
+    moved: list[list[float]] = [[] for _ in orders[0]]
     for order in orders:
         sets = _sets_of(order)
         for change, before, after in zip(order, sets[:-1], sets[1:], strict=True):
-            shares[change] += values[after] - values[before]
-    return shares / len(orders)
+            moved[change].append(values[after] - values[before])
+    return np.array([math.fsum(steps) / len(orders) for steps in moved])
