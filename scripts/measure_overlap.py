@@ -38,7 +38,7 @@ from typing import Any
 BACKENDS = {"hccl": "npu", "nccl": "cuda", "gloo": "cpu"}
 """Backend of torch.distributed -> the device whose tensors it moves; the first that is there is taken."""
 
-DTYPES = {"bf16": ("bfloat16", 2), "fp16": ("float16", 2)}
+DTYPES = {"bf16": ("bfloat16", 2), "fp16": ("float16", 2), "fp32": ("float32", 4)}
 """Our name -> the name in PyTorch, bytes of an element."""
 
 
