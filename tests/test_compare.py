@@ -405,3 +405,28 @@ def test_rules_are_complete() -> None:
     assert {rule.part for rule in CAUSES} == {"step", "compute", "exposed", "free"}
     for word in ("imbalance", "slow rank", "host", "TCP", "contention", "warm-up"):
         assert any(word in rule.name for rule in CAUSES)
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "layers", "passes"),
+    [
+        (TARGET, ASKED, 58, 1),
+        (TARGET, {**ASKED, "global_batch_size": 32.0}, 58, 2),
+        ("mixtral-8x7b", {"tp": 8.0}, 32, 1),
+        ("mixtral-8x7b", {"tp": 4.0, "pp": 2.0, "global_batch_size": 12.0}, 32, 6),
+        ("llama-2-7b", {"tp": 8.0}, 0, 1),
+    ],
+)
+def test_grouped_matmuls_are_those_of_every_expert_layer(
+    tmp_path: Path, target: str, given: dict[str, Any], layers: int, passes: int
+) -> None:
+    """Independent way: the segments that an estimate lists of one layer."""
+    row = estimate(target, schedule="serial", **given).rows[0]
+    listed = {**row.segments, **row.backward_segments}
+    one = math.fsum(t for name, t in listed.items() if name.startswith("ffn") and "gather" not in name)
+    one -= math.fsum(t for name, t in listed.items() if name.startswith("ffn") and "scatter" in name)
+    files = [trace(tmp_path / "t", line(row)), kernels(tmp_path / "k", ("GroupedMatmul", 2 * one + 1e-3))]
+    (run,) = ask_compare(target, files, given, {}).runs
+    assert run.told.gmm == pytest.approx(one * layers * passes)
+    gmm = next(found for found in run.lines if found.name == "GMM")
+    assert gmm.measured == pytest.approx(2 * one + 1e-3)
