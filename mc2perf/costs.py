@@ -54,6 +54,20 @@ class Cost(NamedTuple):
         return self.work + self.launch
 
 
+class Copies(NamedTuple):
+    """What an all-to-all of tokens carries: copies of rows, and shares left where a place gets only one.
+
+    ``per_rank`` is left where no rank gets a token twice, ``per_server`` where no server does.
+    """
+
+    rows: Num
+    per_rank: Num
+    per_server: Num
+
+NO_ROWS = Copies(0.0, 1.0, 1.0)
+"""Those of an array that is no tokens."""
+
+
 @dataclass
 class Ledger:
     """What an estimate used: numbers by path, equations in order, ranges left."""
@@ -161,6 +175,7 @@ class Costs:
 
     ``cuts_messages``: who sends a message that has outgrown the library's buffer sends it in parts that have
     not, as frameworks do; a single call, as in a table of measured collectives, goes over the cliff.
+    ``decode``: the engines of decode steps answer where nobody chose one.
     """
 
     machine: Machine
@@ -169,6 +184,7 @@ class Costs:
     matmul_rule: str | None = None
     warm_l2: bool = False
     cuts_messages: bool = False
+    decode: bool = False
     _cliffs: dict[tuple[Any, ...], list[Num]] = field(default_factory=dict)
     _columns: dict[tuple[Any, ...], list[NDArray[np.float64]]] = field(default_factory=dict)
 
@@ -468,11 +484,13 @@ class Costs:
 
     # --- collectives ---------------------------------------------------------------------------------
 
-    def engine_of(self, tier: Tier) -> tuple[str, Engine]:
-        """The engine that answers on a tier: the chosen one where the tier has it."""
-        name = self.engine if self.engine in tier.engines else tier.engine
-        assert name is not None
-        return name, tier.engines[name]
+    def engine_of(self, tier: Tier, collective: str) -> tuple[str, Engine]:
+        """The engine that carries a collective on a tier: the chosen one where the tier has it."""
+        for name in (self.engine, tier.decode_engine if self.decode else None):
+            engine = tier.engines.get(name) if name else None
+            if name and engine and (not engine.carries or collective in engine.carries):
+                return name, engine
+        return tier.engine, tier.engines[tier.engine]
 
     def tiers_for(self, ranks: float) -> list[tuple[str, Tier]]:
         """The tiers a group of ranks spans, innermost first."""
@@ -483,9 +501,10 @@ class Costs:
                 return spanned
         return spanned
 
-    def engines_for(self, ranks: float) -> list[Engine]:
-        """The engines that carry a group of ranks."""
-        return [self.engine_of(tier)[1] for _, tier in self.tiers_for(ranks)]
+    def engines_for(self, ranks: float, collective: str) -> list[tuple[str, Engine]]:
+        """The engines that carry a collective of a group of ranks, each with its path in the profile."""
+        found = ((name, *self.engine_of(tier, collective)) for name, tier in self.tiers_for(ranks))
+        return [(f"tiers.{tier}.engines.{name}", engine) for tier, name, engine in found]
 
     def collective(
         self,
@@ -493,7 +512,7 @@ class Costs:
         name: str,
         size: Num,
         ranks: float,
-        kept: Num = 1.0,
+        copies: Copies | None = None,
         stride: float = 1.0,
         launched: bool = True,
     ) -> Cost:
@@ -507,8 +526,8 @@ class Costs:
             Bytes of the whole array. [B]
         ranks : float
             Participants; one costs 0.
-        kept : number or array
-            Share of an all-to-all's crossing traffic that de-duplication per server leaves.
+        copies : Copies, optional
+            Of an all-to-all of tokens: its rows, and what engines that de-duplicate leave of them.
         stride : float
             Distance between neighbours of the group: 1 for ranks side by side, tp for data parallelism.
         launched : bool
@@ -518,20 +537,28 @@ class Costs:
             return Cost(0.0 * size, 0.0)
         (inner_name, inner), *outer = self.tiers_for(ranks * stride)
         inside = min(ranks, max(float(inner.ranks) // stride, 1.0))
+        far_name, far = outer[-1] if outer else (inner_name, inner)
+        rows, per_rank, per_server = copies if copies and name == "all_to_all" else NO_ROWS
+        near_share: Num = per_rank if self.engine_of(inner, name)[1].deduplicates else 1.0
         if inside == ranks:
-            return self._on_tier(label, name, inner_name, inner, size, inside, launched)
+            near_size, near_rows = size * near_share, rows * near_share
+            return self._on_tier(label, name, inner_name, inner, near_size, inside, launched, near_rows)
         if inside == 1:
-            far_name, far = outer[-1]
-            return self._on_wires(label, name, far_name, far, size, ranks)
+            return self._on_wires(label, name, far_name, far, size, ranks, rows=rows)
         servers = math.ceil(ranks / inside)
-        share = inside / ranks if name == "all_to_all" else 1.0
-        near = self._on_tier(f"{label} inside", name, inner_name, inner, size * share, inside)
-        far_name, far = outer[-1]
-        far_size = size if name == "all_to_all" else size / inside
-        kept = kept if self.engine_of(far)[1].deduplicates else 1.0
-        across = self._on_wires(
-            f"{label} across", name, far_name, far, far_size * kept, servers, ranks - inside
+        far_share: Num = 1.0 if name == "all_to_all" else 1.0 / inside
+        if copies and self.engine_of(far, name)[1].deduplicates:
+            # a token crosses to a server once; there its copies are spread over the links inside
+            far_share = per_server
+        elif name == "all_to_all":
+            near_share = near_share * inside / ranks
+        near = self._on_tier(
+            f"{label} inside", name, inner_name, inner, size * near_share, inside, rows=rows * near_share
         )
+        across = self._on_wires(
+            f"{label} across", name, far_name, far, size * far_share, servers, ranks - inside,
+            rows * far_share,
+        )  # fmt: skip
         if self.machine.tiers_run == "in_turn":
             return Cost(near.work + across.work, near.launch + across.launch)
         return Cost(np.maximum(near.work, across.work), near.launch + across.launch)
@@ -549,7 +576,7 @@ class Costs:
             Ranks between sender and receiver: beyond a server it goes over the outer links.
         """
         at, tier = self.tiers_for(distance + 1.0)[-1]
-        engine_name, engine = self.engine_of(tier)
+        engine_name, engine = self.engine_of(tier, "")
         path = f"tiers.{at}"
         for part in ("links", "link_rate"):
             self.ledger.use(f"{path}.{part}", getattr(tier, part))
@@ -565,11 +592,19 @@ class Costs:
         return Cost(work, engine.host_launch)
 
     def _on_tier(
-        self, label: str, name: str, at: str, tier: Tier, size: Num, ranks: float, launched: bool = True
+        self,
+        label: str,
+        name: str,
+        at: str,
+        tier: Tier,
+        size: Num,
+        ranks: float,
+        launched: bool = True,
+        rows: Num = 0.0,
     ) -> Cost:
-        engine_name, engine = self.engine_of(tier)
+        engine_name, engine = self.engine_of(tier, name)
         if name not in engine.curves:
-            return self._on_wires(label, name, at, tier, size, ranks)
+            return self._on_wires(label, name, at, tier, size, ranks, rows=rows)
         path = f"tiers.{at}.engines.{engine_name}"
         curve = engine.curves[name]
         for part in ("links", "link_rate"):
@@ -704,11 +739,20 @@ class Costs:
         return time
 
     def _on_wires(
-        self, label: str, name: str, at: str, tier: Tier, size: Num, ranks: float, messages: float = 0.0
+        self,
+        label: str,
+        name: str,
+        at: str,
+        tier: Tier,
+        size: Num,
+        ranks: float,
+        messages: float = 0.0,
+        rows: Num = 0.0,
     ) -> Cost:
         """Latency and bandwidth; ``messages`` overrides the steps of an all-to-all between servers."""
-        engine_name, engine = self.engine_of(tier)
-        assert engine.wires is not None
+        engine_name, engine = self.engine_of(tier, name)
+        wires = engine.wires
+        assert wires is not None
         path = f"tiers.{at}"
         for field_name in ("links", "link_rate"):
             self.ledger.use(f"{path}.{field_name}", getattr(tier, field_name))
@@ -716,12 +760,20 @@ class Costs:
         self.ledger.use(f"{path}.engines.{engine_name}.host_launch", engine.host_launch)
         wiring = "switch" if tier.wiring == "pcie" else tier.wiring
         key = (wiring, collectives.pattern(name))
+        bandwidth = link_bandwidth(tier, ranks) * wires.efficiency
+        if name == "all_to_all" and math.isfinite(wires.per_peer):
+            work = self.ledger.run(
+                f"{label}: time", collectives.posted_exchange_time,
+                size=size, ranks=ranks, messages=messages or ranks - 1.0, rows=rows, latency=wires.latency,
+                per_peer=wires.per_peer, per_row=wires.per_row, bandwidth=bandwidth,
+            )  # fmt: skip
+            return Cost(work, engine.host_launch)
         steps = messages if messages and name == "all_to_all" else collectives.STEPS[key](ranks)
         work = self.ledger.run(
             f"{label}: time", collectives.latency_bandwidth_time,
             size=size, ranks=ranks, passes=collectives.PASSES[name], steps=steps,
-            hops=collectives.HOPS.get(key, collectives.one_hop)(ranks), latency=engine.wires.latency,
-            bandwidth=link_bandwidth(tier, ranks) * engine.wires.efficiency,
+            hops=collectives.HOPS.get(key, collectives.one_hop)(ranks), latency=wires.latency,
+            bandwidth=bandwidth,
         )  # fmt: skip
         return Cost(work, engine.host_launch)
 

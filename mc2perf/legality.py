@@ -117,11 +117,14 @@ def together(verdicts: Sequence[Verdict]) -> Verdict:
 # --- facts ---------------------------------------------------------------------------------------------
 
 
-def place(costs: Costs, scenario: Scenario, ranks: float) -> dict[str, Any]:
-    """Facts of the machine and the software around a group of ranks."""
+def place(costs: Costs, scenario: Scenario, ranks: float, collective: str) -> dict[str, Any]:
+    """Facts of the machine and the software around a group of ranks that communicate by a collective."""
     machine, limits = costs.machine, costs.machine.limits
     spanned = costs.tiers_for(ranks)
-    engines = [(f"{costs.engine_of(tier)[0]} ({name})", costs.engine_of(tier)[1]) for name, tier in spanned]
+    engines = [
+        (f"{name} ({at})", engine)
+        for at, (name, engine) in ((at, costs.engine_of(tier, collective)) for at, tier in spanned)
+    ]
     silent = [name for name, engine in engines if not engine.interleaves]
     return {
         "family": machine.family,
@@ -155,7 +158,7 @@ def operator_case(costs: Costs, scenario: Scenario, operator: str, ranks: float)
     return Case(
         operator,
         Facts(
-            place(costs, scenario, ranks)
+            place(costs, scenario, ranks, row.collective if row is not None else "all_to_all")
             | {
                 "m": scenario.m,
                 "n": scenario.n,
@@ -171,7 +174,7 @@ def operator_case(costs: Costs, scenario: Scenario, operator: str, ranks: float)
 
 def expert_cases(costs: Costs, scenario: Scenario, path: ExpertSizes) -> Iterator[Case]:
     """The two grouped operators of an expert path."""
-    known = place(costs, scenario, path.ep) | {
+    known = place(costs, scenario, path.ep, "all_to_all") | {
         "m": path.rows,
         "experts": path.experts,
         "top_k": path.top_k,
@@ -225,7 +228,7 @@ class ExpertSizes(NamedTuple):
 def tensor_parallel_cases(costs: Costs, scenario: Scenario, model: Model, layout: Layout) -> Iterator[Case]:
     """The dense operators of a model: gather and scatter, or without sequence parallelism all-reduce."""
     hidden = float(model.hidden_size)
-    known = place(costs, scenario, layout.tp) | {"n": hidden}
+    known = place(costs, scenario, layout.tp, "all_gather") | {"n": hidden}
     if layout.sp:
         yield Case("all_gather_matmul", Facts(known | {"m": layout.tokens, "k": hidden, "n": None}), "in")
     after = "matmul_reduce_scatter" if layout.sp else "matmul_all_reduce"

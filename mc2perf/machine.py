@@ -277,10 +277,16 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Wires:
-    """Latency of one step, and the share of the link rate that this engine reaches."""
+    """Latency of one step, and the share of the link rate that this engine reaches.
+
+    Kernels that post the messages of an all-to-all without waiting for the one before say what one more
+    peer costs, ``per_peer``, and what one more row of tokens, ``per_row``, however short it is.
+    """
 
     latency: Seconds
     efficiency: Ratio
+    per_peer: Seconds = math.inf
+    per_row: Seconds = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,10 +295,10 @@ class Engine:
 
     ``interleaves`` says whether a kernel can compute between two of its pieces. ``host_launch`` is what
     one host launch costs (contained in fitted curves, added to ``wires``): a kernel that sends many pieces
-    pays it once.
+    pays it once. ``carries`` names the collectives it is made for; none means all.
     ``round_cost`` is the flag, notify or barrier between two pieces. The two slow-down factors say how
-    much longer each side takes while both run. ``deduplicates``: a token crosses to each distinct server
-    once, however many of its experts live there. ``put`` and ``shmem`` bound the bytes of one put and the
+    much longer each side takes while both run. ``deduplicates``: a token crosses these links once to each
+    distinct rank, between servers once to each distinct server, however many of its experts live there. ``put`` and ``shmem`` bound the bytes of one put and the
     symmetric heap that holds the pieces in flight, ``flags`` the pieces of one rank's rows. ``fitted_at``
     is the bandwidth of a rank's links where the curves were fitted: on other links their slopes scale
     with it. Beyond the fitted rank counts constants grow with the power ``latency_growth`` of the ranks.
@@ -300,6 +306,7 @@ class Engine:
 
     note: str
     interleaves: bool
+    carries: tuple[str, ...] = ()
     deduplicates: bool = False
     host_launch: Seconds = 0.0
     round_cost: Seconds
@@ -316,7 +323,10 @@ class Engine:
 
 @dataclass(frozen=True, kw_only=True)
 class Tier:
-    """Links that reach up to ``ranks`` ranks: wiring, links per rank, rate of one link in one direction."""
+    """Links that reach up to ``ranks`` ranks: wiring, links per rank, rate of one link in one direction.
+
+    ``engine`` answers by default, ``decode_engine`` in decode steps, for what it carries.
+    """
 
     link: str
     wiring: Literal["full_mesh", "switch", "ring", "pcie"]
@@ -325,6 +335,7 @@ class Tier:
     link_rate: BytesPerSecond
     needs_rdma: bool = False
     engine: str
+    decode_engine: str | None = None
     engines: dict[str, Engine]
 
 

@@ -74,6 +74,13 @@ GROUPS: dict[type, str] = {Plain: "", Ring: "cp", Pair: "tp", ExpertPath: "ep"}
 """Kind of a part -> the parallel group it communicates in."""
 
 
+def collective_of(part: Pair | ExpertPath) -> str:
+    """What a part communicates by: an operator says it, pairs of layers gather or scatter."""
+    if isinstance(part, ExpertPath):
+        return "all_to_all"
+    return OPERATORS[part.name].collective if part.name in OPERATORS else "all_gather"
+
+
 @dataclass
 class Study:
     """One scenario resolved against one machine: prices, layers, and what an NPU works on."""
@@ -101,13 +108,11 @@ class Study:
 
     def conditions(self, part: Pair | ExpertPath) -> Conditions:
         """Engines under a part."""
-        engines = self.costs.engines_for(part.ranks)
-        for name, tier in self.costs.tiers_for(part.ranks):
-            engine_name, engine = self.costs.engine_of(tier)
-            path = f"tiers.{name}.engines.{engine_name}"
+        engines = self.costs.engines_for(part.ranks, collective_of(part))
+        for path, engine in engines:
             for what in ("round_cost", "comm_under_compute", "compute_under_comm"):
                 self.costs.ledger.use(f"{path}.{what}", getattr(engine, what))
-        return Conditions.of(engines, self.scenario.buffers, self.costs.ledger.run)
+        return Conditions.of([e for _, e in engines], self.scenario.buffers, self.costs.ledger.run)
 
     def laid(self, handle: Callable[[Part], Timing]) -> tuple[LaidLayer, ...]:
         """Every layer with its parts priced by ``handle``, apart by what they communicate for."""
@@ -177,7 +182,10 @@ class Study:
 def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study:
     """Resolve a scenario; raises every contradiction between scenario, machine and model."""
     warm = scenario.l2 == "warm"
-    costs = Costs(machine, Ledger(), scenario.engine, scenario.matmul_rule, warm, cuts_messages=True)
+    costs = Costs(
+        machine, Ledger(), scenario.engine, scenario.matmul_rule, warm, cuts_messages=True,
+        decode=scenario.phase == "decode",
+    )  # fmt: skip
     scenario = as_columns(scenario)
     if is_operator(scenario.target):
         return _operator_study(scenario, costs)
@@ -314,7 +322,7 @@ def _uneven(study: Study, whole: Num, counts: Num, axis: str) -> Iterator[Reason
 def limits_of(study: Study, pair: Pair, counts: Num, rows: Num) -> Iterator[Reason]:
     """What machine and engine refuse: too many pieces, or pieces too large for a put or for the buffers."""
     machine, scenario = study.costs.machine, study.scenario
-    _, engine = study.costs.engine_of(next(iter(machine.tiers.values())))
+    _, engine = study.costs.engine_of(next(iter(machine.tiers.values())), collective_of(pair))
     for what, most in (
         (f"{machine.name} takes", machine.limits.pieces),
         (f"{engine.flags:g} flags for each rank's rows allow", engine.flags * pair.ranks),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mc2perf.costs import Costs, Ledger
+from mc2perf.costs import Copies, Costs, Ledger
 from mc2perf.equations import collectives as eq
 from mc2perf.machine import Machine, Tier
 from mc2perf.readers.profiles import load_machine, profile_names
@@ -173,7 +173,8 @@ MACHINES = {name: load_machine(name) for name in profile_names()}
 def price(
     machine: Machine, collective: str, size: Any, ranks: float, engine: str | None = None, kept: float = 1.0
 ) -> Any:
-    return Costs(machine, Ledger(), engine).collective("x", collective, size, ranks, kept).time
+    copies = Copies(0.0, kept, kept) if kept != 1.0 else None
+    return Costs(machine, Ledger(), engine).collective("x", collective, size, ranks, copies).time
 
 
 def wires_by_hand(tier: Tier, engine: str, collective: str, size: float, ranks: int) -> float:

@@ -133,6 +133,57 @@ def latency_bandwidth_time(
     return passes * (steps * latency + hops * (ranks - 1.0) / ranks * size / bandwidth)
 
 
+@formula(
+    "latency + (messages - 1) * per_peer + max((ranks - 1) / ranks * size / bandwidth, rows * per_row)"
+)
+def posted_exchange_time(
+    size: Num,
+    ranks: Num,
+    messages: Num,
+    rows: Num,
+    latency: Num,
+    per_peer: Num,
+    per_row: Num,
+    bandwidth: Num,
+) -> Num:
+    r"""Time of an all-to-all whose messages are posted without waiting for the one before.
+
+    .. math:: t = \alpha + (m - 1) o + \max\left(\frac{p-1}{p} \frac{S}{B}, n g\right)
+
+    Parameters
+    ----------
+    size : number or array
+        All that one rank sends, its own share included, S. [B]
+    ranks, messages : number or array
+        Ranks, or servers, p, that the array is spread over, and peers that get a message, m.
+    rows : number or array
+        Rows of tokens, n, each sent on its own.
+    latency, per_peer, per_row : number or array
+        From start to the last flag, :math:`\alpha`; posting to one more peer, o; one more row, g. [s]
+    bandwidth : number or array
+        Of one rank, one direction, reached. [B/s]
+
+    Returns
+    -------
+    number or array
+        Time. [s]
+
+    References
+    ----------
+    Alexandrov, Ionescu, Schauser, Scheiman, "LogGP", SPAA 1995: overhead and gap of a message, gap of a byte.
+
+    Examples
+    --------
+    >>> float(posted_exchange_time(8e6, 8.0, 7.0, 1000.0, 1e-6, 0.5e-6, 1e-9, 1e9))
+    0.007004
+    >>> float(posted_exchange_time(8e6, 8.0, 7.0, 1000.0, 1e-6, 0.5e-6, 1e-5, 1e9))
+    0.010004
+    """
+    return latency + (messages - 1.0) * per_peer + np.maximum(
+        (ranks - 1.0) / ranks * size / bandwidth, rows * per_row
+    )
+
+
 @formula("latency + size / bandwidth")
 def send_time(size: Num, latency: Num, bandwidth: Num) -> Num:
     """Time of a message between two ranks.

@@ -195,6 +195,9 @@ def _contradictions(machine: Machine) -> list[str]:
         at = f"tiers.{name}"
         if tier.engine not in tier.engines:
             found.append(f"{at}.engine: '{tier.engine}' is unknown{did_you_mean(tier.engine, tier.engines)}")
+        if tier.decode_engine and tier.decode_engine not in tier.engines:
+            name = f"'{tier.decode_engine}' is unknown{did_you_mean(tier.decode_engine, tier.engines)}"
+            found.append(f"{at}.decode_engine: {name}")
         if tier.ranks <= reach:
             found.append(f"{at}.ranks: {tier.ranks:g} does not reach further than the tier before")
         reach = tier.ranks
@@ -207,7 +210,9 @@ def _contradictions(machine: Machine) -> list[str]:
                 found.append(
                     f"{at}.engines.{key}: has curves; write 'fitted_at', the link bandwidth they belong to"
                 )
-            missing = [c for c in PASSES if c not in engine.curves]
+            unknown = [c for c in engine.carries if c not in PASSES]
+            found += [f"{at}.engines.{key}.carries: '{c}'{did_you_mean(c, PASSES)}" for c in unknown]
+            missing = [c for c in engine.carries or PASSES if c not in engine.curves]
             if missing and engine.wires is None:
                 found.append(f"{at}.engines.{key}: no curve for {', '.join(missing)}; add them or 'wires'")
             for collective, curve in engine.curves.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from mc2perf.costs import Cost, Costs
+from mc2perf.costs import Copies, Cost, Costs
 from mc2perf.equations import routing
 from mc2perf.model import Experts
 from mc2perf.operators import DTYPES
@@ -66,10 +66,10 @@ class Routing:
         )
         return distinct / self.ep
 
-    def kept(self) -> float:
-        """Share of the copies between servers that remain after de-duplication per server."""
+    def kept(self, places: float) -> float:
+        """Share of a token's copies that is left where each of so many places gets only one."""
         e = self.experts
-        distinct = routing.distinct_servers(e.count, e.top_k, self.servers, e.groups, e.top_groups)
+        distinct = routing.distinct_servers(e.count, e.top_k, places, e.groups, e.top_groups)
         return min(distinct / e.top_k, 1.0)
 
 
@@ -177,7 +177,8 @@ def exchange(costs: Costs, r: Routing, name: str, dtype: str, pieces: Num) -> Se
         tokens=r.tokens * r.load / pieces, top_k=e.top_k, payload_width=e.payload_width,
         item_size=item.size, scale_bytes=item.scale_bytes_per_row(e.payload_width),
     )  # fmt: skip
-    return Segment(name, "comm", costs.collective(name, "all_to_all", size, r.ep, r.kept()), "ep")
+    copies = Copies(r.tokens * r.load / pieces * e.top_k, r.kept(r.ep), r.kept(r.servers))
+    return Segment(name, "comm", costs.collective(name, "all_to_all", size, r.ep, copies), "ep")
 
 
 def grouped(costs: Costs, r: Routing, name: str, k: float, n: float, pieces: Num, by_expert: bool) -> Segment:
