@@ -64,6 +64,7 @@ class Copies(NamedTuple):
     per_rank: Num
     per_server: Num
 
+
 NO_ROWS = Copies(0.0, 1.0, 1.0)
 """Those of an array that is no tokens."""
 
@@ -275,7 +276,7 @@ class Costs:
             m=rows, n=n, k=k, in_size=item_size, out_size=max(item.size, 2.0),
         )  # fmt: skip
         kernel = self.machine.kernels.grouped
-        if kernel and touched is not None and isinstance(self.rule, KneeRule):
+        if kernel and touched is not None and self.rule_name == self.machine.cube.rule:
             self.ledger.use("kernels.grouped", kernel)
             return self._by_expert(kernel, label, dtype, flops, weights, others)
         price = self._under_knee if isinstance(self.rule, KneeRule) else self._under_roofs
@@ -561,7 +562,7 @@ class Costs:
         )  # fmt: skip
         if self.machine.tiers_run == "in_turn":
             return Cost(near.work + across.work, near.launch + across.launch)
-        return Cost(np.maximum(near.work, across.work), near.launch + across.launch)
+        return Cost(np.maximum(near.work, across.work), np.maximum(near.launch, across.launch))
 
     def send(self, label: str, size: Num, distance: float) -> Cost:
         """Price a message from one rank to another.
@@ -767,7 +768,8 @@ class Costs:
                 size=size, ranks=ranks, messages=messages or ranks - 1.0, rows=rows, latency=wires.latency,
                 per_peer=wires.per_peer, per_row=wires.per_row, bandwidth=bandwidth,
             )  # fmt: skip
-            return Cost(work, engine.host_launch)
+            # the next piece of a fused kernel is posted while this one is on its way: latency counts once
+            return Cost(work - wires.latency, wires.latency + engine.host_launch)
         steps = messages if messages and name == "all_to_all" else collectives.STEPS[key](ranks)
         work = self.ledger.run(
             f"{label}: time", collectives.latency_bandwidth_time,

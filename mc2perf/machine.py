@@ -298,10 +298,11 @@ class Engine:
     pays it once. ``carries`` names the collectives it is made for; none means all.
     ``round_cost`` is the flag, notify or barrier between two pieces. The two slow-down factors say how
     much longer each side takes while both run. ``deduplicates``: a token crosses these links once to each
-    distinct rank, between servers once to each distinct server, however many of its experts live there. ``put`` and ``shmem`` bound the bytes of one put and the
-    symmetric heap that holds the pieces in flight, ``flags`` the pieces of one rank's rows. ``fitted_at``
-    is the bandwidth of a rank's links where the curves were fitted: on other links their slopes scale
-    with it. Beyond the fitted rank counts constants grow with the power ``latency_growth`` of the ranks.
+    distinct rank, between servers once to each distinct server, however many of its experts live there.
+    ``put`` and ``shmem`` bound the bytes of one put and the symmetric heap that holds the pieces in flight,
+    ``flags`` the pieces of one rank's rows. ``fitted_at`` is the bandwidth of a rank's links where the
+    curves were fitted: on other links their slopes scale with it. Beyond the fitted rank counts constants
+    grow with the power ``latency_growth`` of the ranks.
     """
 
     note: str

@@ -47,6 +47,7 @@ _INPUT_NAMES = (
     "disaggregated prefill_micro_batches",
     # one operator, and a part of a layer
     "all_to_all block layer part stream kernel mode tier tuned version payload compression pipelined",
+    "expert_groups",
     "scheduled local_first comm_cores fused_operator shape tokens_above tokens_below candidates",
     # what a figure refers to
     "peak per chip system statistic layers_averaged baseline baseline_time baseline_busy_time",

@@ -236,17 +236,16 @@ def experts_mc2(path: ExpertPath, on: Conditions) -> Timing:
 
 def _half(whole: Segment, comm: Segment, matmul: Segment, pieces: int, head: Num, on: Conditions) -> Timing:
     """One fused half of the expert path; the host launches the whole exchange once."""
-    round_cost = on.round_cost if pieces > 1 else 0.0
-    compute = matmul.cost.work + round_cost
-    # all exchanges of the local experts are issued up front: every piece has its buffer
-    overlap = _two_stages(
-        matmul.name, comm.cost.work, compute, float(pieces), head, float(max(pieces, 2)), on
-    )
+    # all exchanges of the local experts are issued up front: every piece has its buffer, so that no barrier
+    # keeps the cube waiting, and what a round costs lies on the links
+    sent = comm.cost.work + (on.round_cost if pieces > 1 else 0.0)
+    compute = matmul.cost.work
+    overlap = _two_stages(matmul.name, sent, compute, float(pieces), head, float(max(pieces, 2)), on)
     launch, send = matmul.cost.launch, whole.cost.launch
     return Timing(
         overlap.total + launch + send,
         pieces * compute + head + launch,
-        pieces * comm.cost.work + send,
+        pieces * sent + send,
         overlap.busy_compute + launch,
         overlap.exposed_comm + send,
         pieces * matmul.cost.memory,

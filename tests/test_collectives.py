@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from mc2perf.costs import Copies, Costs, Ledger
 from mc2perf.equations import collectives as eq
-from mc2perf.machine import Machine, Tier
+from mc2perf.machine import Machine, Tier, Wires
+from mc2perf.model import Experts
 from mc2perf.readers.profiles import load_machine, profile_names
+from mc2perf.workload.experts import Routing
 
 quick = settings(max_examples=60, deadline=None)
 MIB = 2.0**20
@@ -177,12 +179,23 @@ def price(
     return Costs(machine, Ledger(), engine).collective("x", collective, size, ranks, copies).time
 
 
+def posted(size: float, rows: int, ranks: int, wires: Wires, rate: float) -> float:
+    """Messages posted one by one, never waiting; then the slower of their bytes and their rows."""
+    clock = wires.latency
+    for _ in range(ranks - 2):
+        clock += wires.per_peer
+    leaving = sum(size / ranks for peer in range(ranks) if peer)
+    return clock + max(leaving / rate, sum(wires.per_row for _ in range(rows)))
+
+
 def wires_by_hand(tier: Tier, engine: str, collective: str, size: float, ranks: int) -> float:
     """Launch plus steps over the wires of one tier."""
     at = tier.engines[engine]
     assert at.wires is not None
     peers = (ranks - 1) / (tier.ranks - 1) if tier.wiring == "full_mesh" else 1.0
     rate = tier.link_rate * tier.links * peers * at.wires.efficiency
+    if collective == "all_to_all" and np.isfinite(at.wires.per_peer):
+        return at.host_launch + posted(size, 0, ranks, at.wires, rate)
     key = ("switch" if tier.wiring == "pcie" else tier.wiring, eq.pattern(collective))
     return at.host_launch + eq.PASSES[collective] * PLAYED[key](size, ranks, at.wires.latency, rate)
 
@@ -195,7 +208,7 @@ def test_engines_without_curves_equal_steps_over_their_wires(name: str, size: fl
     if ranks > tier.ranks:
         return
     for engine, at in tier.engines.items():
-        for collective in set(eq.PASSES) - set(at.curves):
+        for collective in set(at.carries or eq.PASSES) - set(at.curves):
             found = price(MACHINES[name], collective, size, float(ranks), engine)
             assert found == pytest.approx(wires_by_hand(tier, engine, collective, size, ranks), rel=1e-9)
 
@@ -251,3 +264,69 @@ def test_deduplication_needs_an_engine_that_does_it() -> None:
         whole, kept = (price(machine, "all_to_all", 64 * MIB, ranks, kept=k) for k in (1.0, 0.5))
         drops = tiers[-1].engines[tiers[-1].engine].deduplicates
         assert bool(kept < whole) is drops, machine.name
+
+
+# --- exchanges of tokens
+
+
+def test_rows_bound_short_messages_and_bytes_long_ones() -> None:
+    """A3, 8 dies: 1024 rows are posted in 62 us; 2 MB are on their way for 11 us, 20 MB for 106 us."""
+    die = MACHINES["atlas_800t_a3"]
+    wires = die.tiers["node"].engines["ep_low_latency"].wires
+    assert wires is not None
+    for size in (2e6, 2e7):
+        costs = Costs(die, Ledger(), "ep_low_latency")
+        found = costs.collective("x", "all_to_all", size, 8.0, Copies(1024.0, 1.0, 1.0))
+        assert found.time == pytest.approx(posted(size, 1024, 8, wires, 196e9 * 0.84), rel=1e-9)
+        assert found.launch == pytest.approx(54e-6)
+
+
+def test_engines_carry_what_they_are_made_for() -> None:
+    """An all-reduce beside kernels for tokens is that of the default; decode steps take their own engine."""
+    for machine in MACHINES.values():
+        tier = next(iter(machine.tiers.values()))
+        for name, engine in tier.engines.items():
+            chosen = Costs(machine, Ledger(), name)
+            for collective in eq.PASSES:
+                expected = name if collective in (engine.carries or eq.PASSES) else tier.engine
+                assert chosen.engine_of(tier, collective)[0] == expected
+        decode = Costs(machine, Ledger(), decode=True).engine_of(tier, "all_to_all")[0]
+        assert decode == (tier.decode_engine or tier.engine)
+
+
+def drawn_copies(tokens: int, ranks: int, groups: int, top_groups: int, draws: np.random.Generator) -> Any:
+    """Tokens drawn one by one: the distinct ranks and servers of 8 of 256 experts on 8 ranks a server."""
+    found = []
+    for _ in range(tokens):
+        picked = draws.choice(groups, top_groups, replace=False)
+        pool = np.concatenate([np.arange(256 // groups) + g * (256 // groups) for g in picked])
+        experts = draws.choice(pool, 8, replace=False)
+        at = experts // (256 // ranks)
+        found.append((len(set(at)), len(set(at // 8))))
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.parametrize(("ranks", "groups", "top_groups"), [(8, 1, 1), (32, 1, 1), (32, 8, 4), (64, 8, 4)])
+def test_copies_left_after_deduplication_equal_tokens_drawn(ranks: int, groups: int, top_groups: int) -> None:
+    experts = Experts(
+        count=256, top_k=8, width=1, shared_width=0, payload_width=64, groups=groups, top_groups=top_groups
+    )
+    r = Routing(
+        experts=experts, hidden_size=64.0, matrices=3.0, tokens=1.0, ep=float(ranks), servers=ranks / 8,
+        dtype="bf16", dispatch_dtype="bf16", combine_dtype="bf16",
+    )  # fmt: skip
+    drawn = drawn_copies(4000, ranks, groups, top_groups, np.random.default_rng(1))
+    assert [8 * r.kept(ranks), 8 * r.kept(ranks / 8)] == pytest.approx(drawn, rel=0.02)
+
+
+def test_a_server_gets_a_token_once_and_spreads_its_copies() -> None:
+    """H800, 4 servers: 1/4 stays; the NIC carries a third of the copies, NVLink all that differ by rank."""
+    h800 = MACHINES["h800_sxm"]
+    inside, across = (tier.engines["ep_normal"].wires for tier in h800.tiers.values())
+    assert inside is not None and across is not None
+    for per_server, per_rank in ((1 / 3, 0.5), (0.1, 1.0)):
+        copies = Copies(1e3, per_rank, per_server)
+        found = Costs(h800, Ledger(), "ep_normal").collective("x", "all_to_all", 2e8, 32.0, copies).time
+        near = 7 / 8 * per_rank * 2e8 / (200e9 * inside.efficiency)
+        far = 3 / 4 * per_server * 2e8 / (50e9 * across.efficiency)
+        assert found == pytest.approx(26e-6 + max(near, far), rel=1e-9)

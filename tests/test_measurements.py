@@ -22,6 +22,7 @@ from mc2perf.readers.models import load_model, model_aliases, model_names
 from mc2perf.readers.profiles import profile_names
 from mc2perf.readers.structure import parse_yaml
 from mc2perf.scenario import SCHEDULES
+from mc2perf.validating.questions import EXCHANGES, GROUPED_MATMUL
 
 DATA = Path(__file__).parent.parent / "mc2perf" / "data" / "measurements"
 
@@ -103,7 +104,15 @@ def used_names(row: Row) -> set[str]:
 
 
 def test_every_name_is_shipped_or_explained() -> None:
-    shipped = {*TARGETS, *model_names(), *model_aliases(), *profile_names(), *DTYPES}
+    shipped = {
+        *TARGETS,
+        *EXCHANGES,
+        GROUPED_MATMUL,
+        *model_names(),
+        *model_aliases(),
+        *profile_names(),
+        *DTYPES,
+    }
     for row in ROWS.values():
         assert used_names(row) <= shipped | row.needs.keys(), row.id
         assert not row.needs.keys() & shipped, row.id

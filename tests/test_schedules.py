@@ -270,20 +270,22 @@ def test_experts_mc2_equals_its_two_halves_played(
 ) -> None:
     """Dispatch and FFN1 by expert, shared experts in the fill; then FFN2 and combine; a launch per half.
 
-    Every exchange is issued up front, so any ring of two or more does; one buffer overlaps nothing.
+    Every exchange is issued up front, so any ring of two or more does, and rounds cost the links, not the
+    cube; one buffer overlaps nothing.
     """
     timing = schedules.experts_mc2(path(s, experts), conditions(buffers, round_cost))
     rounds = round_cost if experts > 1 else 0.0
-    one, two = s.ffn1[0] / experts + rounds, s.ffn2[0] / experts + rounds
-    halves = play_two([s.dispatch[0] / experts] * experts, [one] * experts, experts, s.shared[0])
-    halves += play_two([two] * experts, [s.combine[0] / experts] * experts, experts)
+    one, two = s.ffn1[0] / experts, s.ffn2[0] / experts
+    sent, back = s.dispatch[0] / experts + rounds, s.combine[0] / experts + rounds
+    halves = play_two([sent] * experts, [one] * experts, experts, s.shared[0])
+    halves += play_two([two] * experts, [back] * experts, experts)
     if buffers == 1:
-        halves = s.dispatch[0] + s.combine[0] + experts * (one + two) + s.shared[0]
+        halves = experts * (sent + back + one + two) + s.shared[0]
     launches = s.dispatch[1] + s.ffn1[1] + s.ffn2[1] + s.combine[1] + (s.shared[1] if s.shared[0] else 0.0)
     alone = sum(s.gate) + s.activation + s.unpermute + s.wgrads
     assert timing.total == timing.busy + timing.exposed
     assert timing.total == close(halves + launches + alone + s.counts)
-    assert timing.comm == close(sum(s.dispatch) + sum(s.combine) + s.counts)
+    assert timing.comm == close(sum(s.dispatch) + sum(s.combine) + 2 * experts * rounds + s.counts)
     shared = sum(s.shared) if s.shared[0] else 0.0
     matmuls = experts * (one + two) + s.ffn1[1] + s.ffn2[1]
     assert timing.compute == close(matmuls + alone + shared)

@@ -17,7 +17,7 @@ from mc2perf.validating import Validation, case_of
 from mc2perf.validating.asking import Asking
 from mc2perf.validating.decode import decode_choices
 from mc2perf.validating.inputs import model_inputs, operator_inputs
-from mc2perf.validating.parts import exchange_inputs, grouped_matmul_time
+from mc2perf.validating.parts import engine_of_mode, grouped_matmul, part_alone
 from mc2perf.validating.sizes import sized
 
 MODEL = "measurements_version: 1\nfamily: X\ntitle: t\nmeasured: m\nmachine: h\nsource: s\nrows:\n"
@@ -209,23 +209,47 @@ def test_inputs_of_decode_are_of_decode_only() -> None:
 
 
 def test_exchanges_are_those_of_the_layer(everything: Validation) -> None:
-    """C2-1 and C3-8 are segments of a layer of any width, and send no faster than their links."""
+    """C3-8 are segments of a layer of any width; its rate counts every copy, also the one that stays."""
     found = {case.address: case for case in everything.cases}
     for width in (2048, 4096):
         answer = estimate(
             "moe_layer", hardware="h800_sxm", ranks=8, m=128, k=7168, n=width, top_k=8, experts_per_rank=1,
-            dispatch_dtype="fp8", combine_dtype="bf16", schedule="serial",
+            dispatch_dtype="fp8", combine_dtype="bf16", schedule="serial", engine="ep_low_latency",
         )  # fmt: skip
         assert found["C3-8/dispatch"].predicted == answer.rows[0].segments["dispatch"]
         assert found["C3-8/combine"].predicted == answer.rows[0].segments["combine"]
-    leaving = 128 * 8 * 7168 * 7 / 8
-    assert leaving / 200e9 < (found["C3-8/dispatch"].predicted or 0.0)
-    assert "experts" in found["C3-16/dispatch"].reason and found["C2-1/rate"].reason
+    assert (found["C3-8/dispatch"].predicted or 0.0) > 128 * 8 * 7168 * 7 / 8 / 200e9
+    time, rate = (found[f"C2-1/{name}"].predicted for name in ("time", "rate"))
+    assert time and rate and time * rate == pytest.approx(128 * 8 * (7168 + 4))
+
+
+def test_a_rate_counts_a_copy_for_each_server_that_gets_one(everything: Validation) -> None:
+    """C4-3: 2.92 of 4 servers hold a token's experts; three of four of these copies cross at 43.5 GB/s."""
+    found = {case.address: case for case in everything.cases}["C4-3/dispatch"]
+    assert found.predicted == pytest.approx(50e9 * 0.87 * 4 / 3, rel=0.02)
+    assert found.asked and found.asked.exchanged == pytest.approx(4096 * 2.93 * (7168 + 4), rel=0.005)
+
+
+def test_both_exchanges_take_their_sum() -> None:
+    machine = load_machine("h800_sxm", (), {})
+    asked: dict[str, Plain] = {"m": 128, "k": 7168, "top_k": 8, "ranks": 8, "mode": "low_latency"}
+    one, other, both = (
+        part_alone({**asked, "target": name}, machine)
+        for name in ("moe_dispatch", "moe_combine", "moe_dispatch_combine")
+    )
+    assert both == pytest.approx([a + b for a, b in zip(one, other, strict=True)])
+    assert engine_of_mode({"mode": "low_latency"}, machine) == "ep_low_latency"
+    assert engine_of_mode({"mode": "low_latency", "engine": "nccl"}, machine) == "nccl"
+    assert engine_of_mode({"mode": "normal"}, load_machine("atlas_800t_a3", (), {})) is None
 
 
 def test_what_an_exchange_needs() -> None:
+    machine = load_machine("h800_sxm", (), {})
+    asked: dict[str, Plain] = {"target": "moe_dispatch", "m": 8, "top_k": 8}
     with pytest.raises(InputError, match="unstated: k, ranks"):
-        exchange_inputs({"target": "moe_dispatch", "m": 8, "top_k": 8}, load_machine("h800_sxm", (), {}))
+        part_alone(asked, machine)
+    with pytest.raises(InputError, match="experts, on which the copies"):
+        part_alone({**asked, "k": 64, "ranks": 8, "mode": "normal"}, machine)
 
 
 def test_grouped_matmul_streams_the_weights_of_experts_with_rows(everything: Validation) -> None:
@@ -247,7 +271,7 @@ def test_what_a_grouped_matmul_needs(left: str, more: dict[str, Plain], why: str
     sizes = {"m": 64, "n": 64, "k": 64, "experts": 8, "experts_per_rank": 8, "top_k": 2}
     given = {name: size for name, size in sizes.items() if name != left}
     with pytest.raises(InputError, match=why):
-        grouped_matmul_time({**given, **more}, load_machine("h800_sxm", (), {}))
+        grouped_matmul({**given, **more}, load_machine("h800_sxm", (), {}))
 
 
 # --- models of other sizes ---------------------------------------------------------------------------------

@@ -133,9 +133,7 @@ def latency_bandwidth_time(
     return passes * (steps * latency + hops * (ranks - 1.0) / ranks * size / bandwidth)
 
 
-@formula(
-    "latency + (messages - 1) * per_peer + max((ranks - 1) / ranks * size / bandwidth, rows * per_row)"
-)
+@formula("latency + (messages - 1) * per_peer + max((ranks - 1) / ranks * size / bandwidth, rows * per_row)")
 def posted_exchange_time(
     size: Num,
     ranks: Num,
@@ -179,8 +177,10 @@ def posted_exchange_time(
     >>> float(posted_exchange_time(8e6, 8.0, 7.0, 1000.0, 1e-6, 0.5e-6, 1e-5, 1e9))
     0.010004
     """
-    return latency + (messages - 1.0) * per_peer + np.maximum(
-        (ranks - 1.0) / ranks * size / bandwidth, rows * per_row
+    return (
+        latency
+        + (messages - 1.0) * per_peer
+        + np.maximum((ranks - 1.0) / ranks * size / bandwidth, rows * per_row)
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mc2perf.equations.collectives import PASSES, RANK_RULES
-from mc2perf.machine import Curve, Machine
+from mc2perf.machine import Curve, Engine, Machine
 from mc2perf.readers.overrides import override
 from mc2perf.readers.structure import (
     LARGEST_FILE,
@@ -202,21 +202,24 @@ def _contradictions(machine: Machine) -> list[str]:
             found.append(f"{at}.ranks: {tier.ranks:g} does not reach further than the tier before")
         reach = tier.ranks
         for key, engine in tier.engines.items():
-            if 1 / engine.comm_under_compute + 1 / engine.compute_under_comm < 1:
-                found.append(
-                    f"{at}.engines.{key}: overlap would be slower than no overlap; lower the two factors"
-                )
-            if engine.curves and engine.fitted_at == float("inf"):
-                found.append(
-                    f"{at}.engines.{key}: has curves; write 'fitted_at', the link bandwidth they belong to"
-                )
-            unknown = [c for c in engine.carries if c not in PASSES]
-            found += [f"{at}.engines.{key}.carries: '{c}'{did_you_mean(c, PASSES)}" for c in unknown]
-            missing = [c for c in engine.carries or PASSES if c not in engine.curves]
-            if missing and engine.wires is None:
-                found.append(f"{at}.engines.{key}: no curve for {', '.join(missing)}; add them or 'wires'")
-            for collective, curve in engine.curves.items():
-                found += [f"{at}.engines.{key}.curves.{collective}: {p}" for p in _curve_problems(curve)]
+            found += [f"{at}.engines.{key}{problem}" for problem in _engine_problems(engine)]
+    return found
+
+
+def _engine_problems(engine: Engine) -> list[str]:
+    """Overlap that pays, curves that say what they belong to, a price for everything it carries."""
+    found = []
+    if 1 / engine.comm_under_compute + 1 / engine.compute_under_comm < 1:
+        found.append(": overlap would be slower than no overlap; lower the two factors")
+    if engine.curves and engine.fitted_at == float("inf"):
+        found.append(": has curves; write 'fitted_at', the link bandwidth they belong to")
+    unknown = [name for name in engine.carries if name not in PASSES]
+    found += [f".carries: '{name}' is no collective{did_you_mean(name, PASSES)}" for name in unknown]
+    missing = [name for name in engine.carries or PASSES if name not in engine.curves]
+    if missing and engine.wires is None:
+        found.append(f": no curve for {', '.join(missing)}; add them or 'wires'")
+    for name, curve in engine.curves.items():
+        found += [f".curves.{name}: {problem}" for problem in _curve_problems(curve)]
     return found
 
 

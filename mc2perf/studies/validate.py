@@ -17,6 +17,7 @@ from mc2perf.measurement import Family, Plain, Relation, Row, Value, numbers
 
 NAIVE = (
     "FLOPs / (peak x efficiency) + weights of a rank / memory bandwidth, no communication, no overlap;"
+    " an exchange alone: bytes / (rate of the links x efficiency);"
     " the efficiency is the median of those that fit each open value of the family exactly"
 )
 """What the naive model of every family is."""
@@ -27,7 +28,8 @@ class Asked:
     """What was predicted for one value, and what turns it into the words of its source.
 
     ``flops_time`` is FLOPs over the machine's peak and ``bytes_time`` weights over its memory bandwidth,
-    the two terms of the naive model. ``peak`` is what the source divides by for its MFU where it says so.
+    the two terms of the naive model; of an exchange, its bytes over the rate of the links. ``peak`` is what
+    the source divides by for its MFU where it says so, ``exchanged`` the bytes that a printed rate counts.
     """
 
     result: Result
@@ -40,6 +42,7 @@ class Asked:
     bytes_time: float
     peak: float | None = None
     baseline: float = 100.0
+    exchanged: float = 0.0
 
     def naive(self, efficiency: float) -> Asked:
         """The same question to the naive model: one time, nothing sent, nothing overlapped."""
@@ -84,6 +87,7 @@ RATES: dict[str, Callable[[Asked], float]] = {
     "tokens_per_second_per_node": lambda a: a.result.tokens_per_second * a.ranks_per_server,
     "mfu": lambda a: a.result.mfu * a.machine_peak / (a.peak or a.machine_peak),
     "flops_per_npu": lambda a: a.result.mfu * a.machine_peak,
+    "rate": lambda a: a.exchanged / a.result.total_time,
 }
 """Quantities that go with one over the time of the whole."""
 
@@ -114,7 +118,7 @@ QUANTITIES = {**TIMES, **TOKEN_TIMES, **RATES, **GAINS, **PARTS}
 PHASES = {"tpot": "decode", "ttft": "prefill"}
 """Quantities of one phase only."""
 
-YIELDS = TOKEN_TIMES.keys() | RATES.keys()
+YIELDS = TOKEN_TIMES.keys() | RATES.keys() - {"rate"}
 """Quantities that depend on how many drafts of a decode step are accepted."""
 
 

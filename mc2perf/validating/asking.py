@@ -21,8 +21,8 @@ from mc2perf.scenario import Scenario, is_operator
 from mc2perf.studies.validate import Asked
 from mc2perf.validating.decode import decode_choices
 from mc2perf.validating.inputs import model_inputs, operator_inputs
-from mc2perf.validating.parts import exchange_inputs, grouped_matmul_time
-from mc2perf.validating.questions import EXCHANGES, GROUPED_MATMUL, is_decode, is_part, number
+from mc2perf.validating.parts import Alone, part_alone
+from mc2perf.validating.questions import is_decode, is_part, number
 from mc2perf.validating.sizes import sized
 
 DIES_PER_CARD = 2.0
@@ -44,7 +44,7 @@ class Asking:
         machine = self._machine(str(question["hardware"]))
         target = str(question["target"])
         if is_part(question):
-            return _asked_part(question, machine, self._part_time(question, machine))
+            return _asked_part(question, machine, part_alone(question, machine))
         given = operator_inputs(question) if is_operator(target) else model_inputs(question)
         scenario, _ = read_scenario(target, given)
         model = None if is_operator(target) else sized(self._model(target), question)
@@ -62,14 +62,6 @@ class Asking:
         experts = sized(self._model(str(question["target"])), question).experts
         per_card = DIES_PER_CARD if machine.rank == "die" else 1.0
         return decode_choices(question, per_card, experts.count if experts else 0)
-
-    def _part_time(self, question: Mapping[str, Plain], machine: Machine) -> float:
-        """Time of a part alone, as the expert layer has it."""
-        if question["target"] == GROUPED_MATMUL:
-            return grouped_matmul_time(question, machine)
-        scenario, _ = read_scenario(MOE_LAYER, exchange_inputs(question, machine))
-        segments = self._answer(scenario, machine, None).rows[0].segments
-        return segments[EXCHANGES[str(question["target"])]]
 
     def _answer(self, scenario: Scenario, machine: Machine, model: Model | None) -> Answer:
         key = repr((scenario, model))
@@ -114,20 +106,19 @@ def _asked(
     )
 
 
-def _asked_part(question: Mapping[str, Plain], machine: Machine, time: float) -> Asked:
-    """A part of a layer: nothing but its time, and for a matmul what the naive model knows of it."""
-    dtype, matmul = str(question.get("dtype", "bf16")), question["target"] == GROUPED_MATMUL
-    m, n, k, held = (number(question.get(name, 0)) for name in ("m", "n", "k", "experts_per_rank"))
-    peak, ranks = float(machine.cube.peak[dtype]), number(question.get("ranks", 1))
+def _asked_part(question: Mapping[str, Plain], machine: Machine, part: Alone) -> Asked:
+    """A part of a layer: its time, what it exchanges, and what the naive model knows of it."""
+    ranks = number(question.get("ranks", 1))
     return Asked(
-        result=Result(schedule="serial", total_time=time, serial_time=time, speedup=1.0),
+        result=Result(schedule="serial", total_time=part.time, serial_time=part.time, speedup=1.0),
         ranks=ranks,
         npus=ranks,
         cards=ranks,
         ranks_per_server=float(machine.ranks_per_server),
-        machine_peak=peak,
-        flops_time=2.0 * m * n * k / peak if matmul else 0.0,
-        bytes_time=held * n * k * DTYPES[dtype].size / float(machine.memory.bandwidth) if matmul else 0.0,
+        machine_peak=float(machine.cube.peak[str(question.get("dtype", "bf16"))]),
+        flops_time=part.work_time,
+        bytes_time=part.bytes_time,
+        exchanged=part.exchanged,
     )
 
 

@@ -4,40 +4,130 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
+from typing import NamedTuple
 
 from mc2perf.costs import Costs, Ledger
-from mc2perf.equations.routing import distinct_experts
-from mc2perf.machine import Machine
+from mc2perf.equations.routing import dispatch_bytes, distinct_experts
+from mc2perf.machine import Machine, Tier
 from mc2perf.measurement import Plain
+from mc2perf.model import Experts
+from mc2perf.operators import DTYPES
 from mc2perf.problems import InputError
-from mc2perf.validating.inputs import operator_inputs
-from mc2perf.validating.questions import GROUPED_MATMUL, OF_PARTS, number
+from mc2perf.validating.questions import EXCHANGES, GROUPED_MATMUL, number
+from mc2perf.workload.experts import Routing, exchange
 
 
-def exchange_inputs(question: Mapping[str, Plain], machine: Machine) -> dict[str, Plain]:
-    """What the expert layer is asked with for its dispatch or combine, which do not depend on the width.
+class Alone(NamedTuple):
+    """A part alone: its time, the work and the bytes of the naive model at peak [s], bytes exchanged. [B]"""
+
+    time: float
+    work_time: float
+    bytes_time: float = 0.0
+    exchanged: float = 0.0
+
+
+def part_alone(question: Mapping[str, Plain], machine: Machine) -> Alone:
+    """Price a part of an expert layer.
 
     Raises
     ------
     InputError
-        Ranks of several servers without experts: how many copies cross once depends on them; or inputs
-        that the exchange cannot do without.
+        What is missing or priced in another way.
     """
+    if question["target"] == GROUPED_MATMUL:
+        return grouped_matmul(question, machine)
+    found = [exchanged(question, machine, name) for name in EXCHANGES[str(question["target"])]]
+    return Alone(*(sum(parts) for parts in zip(*found, strict=True)))
+
+
+def exchanged(question: Mapping[str, Plain], machine: Machine, name: str) -> Alone:
+    """One dispatch or combine, by the kernels of its ``mode`` where the machine has them.
+
+    Parameters
+    ----------
+    question : mapping
+        ``m`` tokens of a rank, ``k`` hidden size, ``top_k``, ``ranks``; ``experts`` where copies are dropped.
+    machine : Machine
+        Where it runs.
+    name : str
+        ``dispatch`` or ``combine``.
+
+    Examples
+    --------
+    >>> from mc2perf.readers.profiles import load_machine
+    >>> asked = {"m": 128, "k": 7168, "top_k": 8, "ranks": 8, "dispatch_dtype": "fp8"}
+    >>> found = exchanged(asked, load_machine("h800_sxm", (), {}), "dispatch")
+    >>> found.exchanged, found.time > 7 / 8 * found.exchanged / 200e9
+    (7344128.0, True)
+    """
+    engine = engine_of_mode(question, machine)
+    costs = Costs(machine, Ledger(), engine, cuts_messages=True)
+    tiers = [tier for _, tier in costs.tiers_for(number(question.get("ranks", 1)))]
+    drops = [tier for tier in tiers if costs.engine_of(tier, "all_to_all")[1].deduplicates]
+    routing = _routing(question, tiers[0], must_say_experts=bool(drops))
+    dtype = str(
+        question.get(f"{name}_dtype", question.get("dtype", "bf16") if name == "dispatch" else "bf16")
+    )
+    time = float(exchange(costs, routing, name, dtype, 1.0).cost.time)
+    item, width = DTYPES[dtype], routing.hidden_size
+    copies = _counted_copies(question, routing, bool(drops))
+    size = float(dispatch_bytes(routing.tokens, copies, width, item.size, item.scale_bytes_per_row(width)))
+    inner = tiers[0]
+    return Alone(time, work_time=size / (inner.links * inner.link_rate), exchanged=size)
+
+
+def engine_of_mode(question: Mapping[str, Plain], machine: Machine) -> str | None:
+    """The engine that is asked for, or the one for the kernels of a mode where the machine has it."""
+    if "engine" in question:
+        return str(question["engine"])
+    name = f"ep_{question.get('mode')}"
+    return name if any(name in tier.engines for tier in machine.tiers.values()) else None
+
+
+def _routing(question: Mapping[str, Plain], server: Tier, must_say_experts: bool) -> Routing:
+    """The expert path that the exchange belongs to; the width of experts is no matter of it."""
     missing = [name for name in ("m", "k", "top_k", "ranks") if name not in question]
-    ranks = number(question.get("ranks", 1))
-    if ranks > float(next(iter(machine.tiers.values())).ranks) and "experts" not in question:
-        missing.append("experts, on which the copies between servers depend")
+    if must_say_experts and "experts" not in question:
+        missing.append("experts, on which the copies of a token depend")
     if missing:
         raise InputError([f"unstated: {', '.join(missing)}"])
-    # where the source says no experts, those of one server only need to be at least top_k
-    experts = question.get("experts", ranks * max(1, ceil(number(question["top_k"]) / ranks)))
-    width = {"n": question.get("n", question["k"])}
-    asked = {name: value for name, value in question.items() if name not in OF_PARTS}
-    return operator_inputs({**asked, **width, "experts": experts, "schedule": "serial"})
+    m, k, top_k, ranks = (number(question[name]) for name in ("m", "k", "top_k", "ranks"))
+    groups = number(question.get("expert_groups", 1))
+    # where no copies are dropped, experts only need to be at least top_k
+    experts = Experts(
+        count=int(number(question.get("experts", ranks * max(1, ceil(top_k / ranks))))),
+        top_k=int(top_k),
+        width=1,
+        shared_width=0,
+        payload_width=int(k),
+        groups=int(groups),
+        top_groups=int(number(question.get("top_groups", groups))),
+    )
+    return Routing(
+        experts=experts,
+        hidden_size=k,
+        matrices=3.0,
+        tokens=m,
+        ep=ranks,
+        servers=float(ceil(ranks / min(ranks, server.ranks))),
+        dtype="bf16",
+        dispatch_dtype="bf16",
+        combine_dtype="bf16",
+        imbalance=number(question.get("imbalance", 1.0)),
+    )
 
 
-def grouped_matmul_time(question: Mapping[str, Plain], machine: Machine) -> float:
-    """Time of the matmul of a rank's experts; weights are read of those that are expected to get rows. [s]
+def _counted_copies(question: Mapping[str, Plain], routing: Routing, drops: bool) -> float:
+    """Copies of a token that a printed rate counts, those that stay included: on the slowest tier of all.
+
+    Kernels that drop copies count what is left of them: one for each server, or inside one for each rank.
+    """
+    places = routing.servers if routing.servers > 1.0 else routing.ep
+    return routing.experts.top_k * (routing.kept(places) if drops else 1.0)
+
+
+def grouped_matmul(question: Mapping[str, Plain], machine: Machine) -> Alone:
+    """The matmul of a rank's experts; weights are read of those that are expected to get rows.
 
     Parameters
     ----------
@@ -55,8 +145,8 @@ def grouped_matmul_time(question: Mapping[str, Plain], machine: Machine) -> floa
     --------
     >>> from mc2perf.readers.profiles import load_machine
     >>> rows = {"m": 1024, "n": 4096, "k": 7168, "experts": 256, "experts_per_rank": 256, "top_k": 8}
-    >>> time = grouped_matmul_time({**rows, "dtype": "fp8"}, load_machine("h800_sxm", (), {}))
-    >>> 256 * 4096 * 7168 / 3.35e12 < time
+    >>> found = grouped_matmul({**rows, "dtype": "fp8"}, load_machine("h800_sxm", (), {}))
+    >>> 256 * 4096 * 7168 / 3.35e12 < found.time
     True
     """
     names = ("m", "n", "k", "experts", "experts_per_rank", "top_k")
@@ -69,6 +159,8 @@ def grouped_matmul_time(question: Mapping[str, Plain], machine: Machine) -> floa
         raise InputError(["inputs: rows of a grouped matmul are priced evenly spread"])
     m, n, k, experts, local, top_k = (number(question[name]) for name in names)
     touched = distinct_experts(experts, top_k, m * experts / local / top_k) * local / experts
-    costs = Costs(machine, Ledger(), cuts_messages=True)
-    cost = costs.matmul(GROUPED_MATMUL, m, n, k, dtype, local, touched)
-    return float(cost.time)
+    cost = Costs(machine, Ledger(), cuts_messages=True).matmul(GROUPED_MATMUL, m, n, k, dtype, local, touched)
+    weights = local * n * k * DTYPES[dtype].size
+    return Alone(
+        float(cost.time), 2.0 * m * n * k / machine.cube.peak[dtype], weights / machine.memory.bandwidth
+    )

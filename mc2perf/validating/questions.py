@@ -70,17 +70,24 @@ ONLY: dict[str, Plain] = {
 }
 """Inputs that are priced in one way: another one is another question."""
 
-EXCHANGES = {"moe_dispatch": "dispatch", "moe_combine": "combine"}
-"""Parts of an expert layer that are asked alone -> its segment."""
+EXCHANGES = {
+    "moe_dispatch": ("dispatch",),
+    "moe_combine": ("combine",),
+    "moe_dispatch_combine": ("dispatch", "combine"),
+}
+"""Exchanges of an expert layer that are asked alone -> its segments."""
 
 GROUPED_MATMUL = "grouped_matmul"
-"""The matmul of the local experts, asked alone; within a layer no row says which of the two it is."""
+"""The matmul of the local experts, asked alone."""
 
-OF_PARTS = frozenset(("experts", "tokens", "ep"))
-"""Inputs of parts that say again what m and experts_per_rank do."""
+OF_PARTS = frozenset(("experts", "tokens", "ep", "mode", "tier", "top_groups", "expert_groups"))
+"""Inputs of parts that no scenario has, or that say again what m and experts_per_rank do."""
 
-UNPRICED_IN_PARTS = frozenset(("mode", "kernel", "tier"))
-"""Kernels of one exchange or matmul, which no equation tells apart."""
+OF_PARTS_ALONE = ("time", "rate")
+"""What is predicted of a part alone."""
+
+UNPRICED_IN_PARTS = frozenset(("kernel",))
+"""Kernels of one matmul, which no equation tells apart."""
 
 
 def refuse(problems: Iterator[str]) -> None:
@@ -94,12 +101,11 @@ def why_not(row: Row, value: Value, question: Mapping[str, Plain]) -> Iterator[s
     if row.outside:
         yield f"outside: {row.outside}"
         return
-    alone = {*EXCHANGES, *({GROUPED_MATMUL} if row.target == GROUPED_MATMUL else ())}
-    needed = [name for name in row.needs if name in question.values() and name not in alone]
+    needed = [name for name in row.needs if name in question.values()]
     if needed:
         yield from (f"needs {name}: {row.needs[name]}" for name in needed)
         return
-    if value.quantity not in (("time",) if is_part(question) else QUANTITIES):
+    if value.quantity not in (OF_PARTS_ALONE if is_part(question) else QUANTITIES):
         yield f"quantity: nothing predicts {value.quantity} yet"
     if question.get("phase") != PHASES.get(value.quantity, question.get("phase")):
         yield f"quantity: {value.quantity} is of {PHASES[value.quantity]}"

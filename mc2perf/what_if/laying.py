@@ -21,8 +21,9 @@ from mc2perf.workload.parts import ExpertPath, Pair, Part, Segment, Segments, al
 class Pipeline(NamedTuple):
     """Pieces of two stages, or of three where they are ``combined``.
 
-    ``comm`` and ``compute`` are of one piece, ``beside`` is computed once and needs no communication;
-    ``launched`` says that every piece is launched, ``round_cost`` what a piece adds to its computation. [s]
+    ``comm`` and ``compute`` are of one piece, ``beside`` is computed once and needs no communication.
+    ``launched`` says that every piece is launched; ``round_cost`` is what a piece adds to its computation, or
+    to its transfer where it is ``on_links``. [s]
     """
 
     label: str
@@ -35,6 +36,7 @@ class Pipeline(NamedTuple):
     combined: Segments = ()
     launched: bool = False
     round_cost: float = 0.0
+    on_links: bool = False
 
 
 class Laid(NamedTuple):
@@ -132,9 +134,9 @@ def _experts_mc2(path: ExpertPath, on: Conditions) -> Laid:
     launches = _launches((whole.comm_in, p.first, p.second, whole.comm_out, *whole.beside))
     halves = (
         Pipeline(f"{path.name}: dispatch + {p.first.name}", pieces, buffers, on, (p.comm_in,), (p.first,),
-                 whole.beside, round_cost=round_cost),
+                 whole.beside, round_cost=round_cost, on_links=True),
         Pipeline(f"{path.name}: {p.second.name} + combine", pieces, buffers, on, (p.comm_out,), (p.second,),
-                 round_cost=round_cost),
+                 round_cost=round_cost, on_links=True),
     )  # fmt: skip
     return Laid(path.name, (*launches, *rest), 2.0 + len(rest), halves)
 

@@ -17,7 +17,14 @@ def _piece(sheet: Sheet, name: str, p: Pipeline) -> tuple[str, str, str, str, st
     work = sheet.compute(f"{name}_work", "a piece computed", ((1.0, s) for s in p.compute), p.launched)
     if p.round_cost:
         sheet.ask(f"{name}_round", "between two pieces", "s", p.round_cost)
-        work = sheet.put(f"{name}_b", "b: a piece computed, and its round", "s", f"{work} + {{{name}_round}}")
+        if p.on_links:
+            a = sheet.put(
+                f"{name}_sent", "a piece on the links, and its round", "s", f"{a} + {{{name}_round}}"
+            )
+        else:
+            work = sheet.put(
+                f"{name}_b", "b: a piece computed, and its round", "s", f"{work} + {{{name}_round}}"
+            )
     h = sheet.compute(f"{name}_h", "h: computed beside", ((1.0, s) for s in p.beside), p.launched)
     return n, buffers, a, work, h
 
