@@ -538,14 +538,15 @@ class Costs:
             return Cost(0.0 * size, 0.0)
         (inner_name, inner), *outer = self.tiers_for(ranks * stride)
         inside = min(ranks, max(float(inner.ranks) // stride, 1.0))
-        far_name, far = outer[-1] if outer else (inner_name, inner)
+        far_name, far = (outer or list(self.machine.tiers.items()))[-1]
         rows, per_rank, per_server = copies if copies and name == "all_to_all" else NO_ROWS
-        near_share: Num = per_rank if self.engine_of(inner, name)[1].deduplicates else 1.0
+        near_engine = self.engine_of(inner, name)[1]
+        if inside == 1 or near_engine.leaves_server:
+            return self._on_wires(label, name, far_name, far, size, ranks, rows=rows)
+        near_share: Num = per_rank if near_engine.deduplicates else 1.0
         if inside == ranks:
             near_size, near_rows = size * near_share, rows * near_share
             return self._on_tier(label, name, inner_name, inner, near_size, inside, launched, near_rows)
-        if inside == 1:
-            return self._on_wires(label, name, far_name, far, size, ranks, rows=rows)
         servers = math.ceil(ranks / inside)
         far_share: Num = 1.0 if name == "all_to_all" else 1.0 / inside
         if copies and self.engine_of(far, name)[1].deduplicates:

@@ -299,6 +299,7 @@ class Engine:
     ``round_cost`` is the flag, notify or barrier between two pieces. The two slow-down factors say how
     much longer each side takes while both run. ``deduplicates``: a token crosses these links once to each
     distinct rank, between servers once to each distinct server, however many of its experts live there.
+    ``leaves_server`` says that it uses the outer links also between ranks of one server.
     ``put`` and ``shmem`` bound the bytes of one put and the symmetric heap that holds the pieces in flight,
     ``flags`` the pieces of one rank's rows. ``fitted_at`` is the bandwidth of a rank's links where the
     curves were fitted: on other links their slopes scale with it. Beyond the fitted rank counts constants
@@ -309,6 +310,7 @@ class Engine:
     interleaves: bool
     carries: tuple[str, ...] = ()
     deduplicates: bool = False
+    leaves_server: bool = False
     host_launch: Seconds = 0.0
     round_cost: Seconds
     comm_under_compute: Factor

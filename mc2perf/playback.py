@@ -259,11 +259,11 @@ def _half(
     n = path.experts_per_rank
     yield _launch("comm", comm.name, whole.cost.launch)
     yield _launch("compute", matmul.name, matmul.cost.launch)
-    compute = one(matmul.cost.work) + (on.round_cost if n > 1 else 0.0)
+    sent = one(comm.cost.work) + (on.round_cost if n > 1 else 0.0)
     yield _named(
         timeline.if_it_pays(
             lambda buffers: timeline.two_stages(
-                order, [one(comm.cost.work)] * n, [compute] * n, head=head, buffers=buffers,
+                order, [sent] * n, [one(matmul.cost.work)] * n, head=head, buffers=buffers,
                 comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
                 head_name="shared experts",
             ),

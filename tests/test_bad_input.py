@@ -191,7 +191,7 @@ FLAGS = [
     ),
     (
         (*MODEL, "--set", "tiers.node.engine=hcl"),
-        "atlas_800i_a2.yaml: tiers.node.engine: 'hcl' is unknown; write one of aiv, measured, vendor_model",
+        "atlas_800i_a2.yaml: tiers.node.engine: 'hcl' is unknown; write one of aiv, ep_low_latency, measured, vendor_model",
     ),
     (
         (*MODEL, "--set", "tiers.node.engines.measured.interleaves=maybe"),

@@ -216,7 +216,7 @@ def _engine_problems(engine: Engine) -> list[str]:
     unknown = [name for name in engine.carries if name not in PASSES]
     found += [f".carries: '{name}' is no collective{did_you_mean(name, PASSES)}" for name in unknown]
     missing = [name for name in engine.carries or PASSES if name not in engine.curves]
-    if missing and engine.wires is None:
+    if missing and engine.wires is None and not engine.leaves_server:
         found.append(f": no curve for {', '.join(missing)}; add them or 'wires'")
     for name, curve in engine.curves.items():
         found += [f".curves.{name}: {problem}" for problem in _curve_problems(curve)]
