@@ -24,6 +24,8 @@ from mc2perf.cli.listings import columns, models_app, operators, profiles_app
 from mc2perf.cli.options import GROUPS, GroupedHelp, PlainCommand, PlainGroup
 from mc2perf.cli.plot import EXAMPLE as PLOT
 from mc2perf.cli.plot import plot
+from mc2perf.cli.report import EXAMPLE as REPORT
+from mc2perf.cli.report import report
 from mc2perf.cli.sensitivity import EXAMPLE as SENSITIVITY
 from mc2perf.cli.sensitivity import sensitivity
 from mc2perf.cli.sweep import EXAMPLE, sweep
@@ -73,6 +75,7 @@ app.command(cls=GroupedHelp, epilog=f"Example: {VALIDATE}")(validate)
 app.command(cls=GroupedHelp, epilog=f"Example: {COMPARE}")(compare)
 app.command(cls=GroupedHelp, epilog=f"Example: {AUDIT}")(audit)
 app.command(cls=GroupedHelp, epilog=f"Example: {PLOT}")(plot)
+app.command(cls=GroupedHelp, epilog=f"Example: {REPORT}")(report)
 app.command(cls=PlainCommand, epilog="Example: mc2perf inspect hccl_test.txt")(inspect)
 app.command(epilog="Example: mc2perf operators")(operators)
 app.command(epilog="Example: mc2perf columns")(columns)

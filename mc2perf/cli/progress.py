@@ -1,4 +1,4 @@
-"""How far reading a large file is, for a person at a terminal."""
+"""How far long work is, for a person at a terminal."""
 
 from __future__ import annotations
 
@@ -36,3 +36,13 @@ def reading(name: str) -> Iterator[Callable[[int, int], None] | None]:
                 bar.update(max(done - bar.pos, 0))  # what recognises a file may have read it before
 
         yield told
+
+
+@contextmanager
+def steps(label: str, count: int) -> Iterator[Callable[[str], None]]:
+    """A bar on standard error over so many steps, told of each by its name; silent where nobody looks on."""
+    if not sys.stderr.isatty():
+        yield lambda step: None
+        return
+    with typer.progressbar(length=count, label=label, file=sys.stderr) as bar:
+        yield lambda step: bar.update(1)

@@ -67,14 +67,25 @@ def to_text(found: Sensitivity) -> str:
         align = ["left" if i in left else "right" for i in range(len(headers))]
         return str(tabulate(rows, headers, tablefmt="simple", colalign=align, disable_numparse=True))
 
-    blocks = [_title(found), table(_effect_headers(found), list(_effect_rows(found)), (0, 5))]
-    blocks += ["\n".join(_not_listed(found)), table(_spread_headers(found), list(_spread_rows(found)))]
-    blocks.append("\n".join(_said_of_choice(found)))
-    if found.reaches:
-        headers = ["communication is hidden", "now", "where", "link_rate now", "from"]
-        blocks.append(table(headers, list(_reach_rows(found)), (0, 2, 4)))
+    (effects, left), (spread, _), *reaches = tables(found)
+    blocks = [_title(found), table(*effects, left), "\n".join(_not_listed(found)), table(*spread)]
+    blocks.append("\n".join(said_of_choice(found)))
+    blocks += [table(*reach, left) for reach, left in reaches]
     blocks.append("\n".join(_assumes(found)))
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+Table = tuple[list[str], list[list[str]]]
+"""Headers and rows."""
+
+
+def tables(found: Sensitivity) -> Iterator[tuple[Table, tuple[int, ...]]]:
+    """Parameters by effect, intervals, break-even rates; the columns that are words."""
+    yield (_effect_headers(found), list(_effect_rows(found))), (0, 5)
+    yield (_spread_headers(found), list(_spread_rows(found))), (0,)
+    if found.reaches:
+        headers = ["communication is hidden", "now", "where", "link_rate now", "from"]
+        yield (headers, list(_reach_rows(found))), (0, 2, 4)
 
 
 def _title(found: Sensitivity) -> str:
@@ -167,7 +178,8 @@ def _spread_rows(found: Sensitivity) -> Iterator[list[str]]:
     yield ["slower than the best choice", *(f"{max(value, 0.0):.1%}" for value in c.regret)]
 
 
-def _said_of_choice(found: Sensitivity) -> Iterator[str]:
+def said_of_choice(found: Sensitivity) -> Iterator[str]:
+    """How sure the choice is, and what it costs if rates are off."""
     c, choice = found.confidence, found.choice
     yield f"{choice.schedule} is the fastest schedule in {c.schedule_best:.0%} of the samples"
     if c.count_best is not None and c.count_within is not None:

@@ -40,18 +40,27 @@ def _render(answer: Answer, style: str) -> str:
         align = ("left", *("right",) * (len(headers) - 2), "left")
         return tabulate(clean, headers, tablefmt=style, colalign=align, disable_numparse=True)
 
-    blocks = [verdict(answer), _where(answer)]
-    blocks.append(table([_schedule_row(answer, row) for row in answer.rows], _headers(answer)))
-    blocks += [table(rows, headers) for rows, headers in _step_traffic(answer)]
-    if answer.policies:
-        headers = ["policy", "time", "speed-up", "above bound", "tiles"]
-        blocks.append(table([_policy_row(cut) for cut in answer.policies], headers))
-    blocks += [table(rows, headers) for rows, headers in _breakdowns(answer)]
+    blocks = [verdict(answer), where(answer)]
+    blocks += [table(rows, headers) for headers, rows in tables(answer)]
     blocks.append("\n".join(_rests_on(answer)))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _where(answer: Answer) -> str:
+Table = tuple[list[str], list[list[str]]]
+"""Headers and rows."""
+
+
+def tables(answer: Answer) -> Iterator[Table]:
+    """Schedules side by side, traffic of a step, policies, a layer in its parts, curves."""
+    yield schedule_headers(answer), [schedule_row(answer, row) for row in answer.rows]
+    yield from _step_traffic(answer)
+    if answer.policies:
+        headers = ["policy", "time", "speed-up", "above bound", "tiles"]
+        yield headers, [_policy_row(cut) for cut in answer.policies]
+    yield from _breakdowns(answer)
+
+
+def where(answer: Answer) -> str:
     """Target, machine, layout, and what m, n, k mean."""
     given = answer.inputs
     hardware = given.get("hardware", "atlas_800i_a2")
@@ -68,12 +77,14 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _headers(answer: Answer) -> list[str]:
+def schedule_headers(answer: Answer) -> list[str]:
+    """Heads of the table of schedules."""
     rate = ["tokens/s/NPU"] if answer.rows[0].tokens_per_second else []
     return ["schedule", "pieces", "time", "comm_ratio", *rate, "speed-up", "note"]
 
 
-def _schedule_row(answer: Answer, row: Row) -> list[str]:
+def schedule_row(answer: Answer, row: Row) -> list[str]:
+    """One schedule in that table."""
     rate = bool(answer.rows[0].tokens_per_second)
     if not row.legal:
         return [row.schedule, *["-"] * (4 + rate), f"refused: {row.reason}"]
@@ -82,7 +93,7 @@ def _schedule_row(answer: Answer, row: Row) -> list[str]:
     return [*cells, *([speed] if rate else []), f"{row.speedup:.2f}x", _note(row)]
 
 
-def _step_traffic(answer: Answer) -> Iterator[tuple[list[list[str]], list[str]]]:
+def _step_traffic(answer: Answer) -> Iterator[Table]:
     """Communication of a whole step by parallel group, for the best schedule."""
     best = answer.best
     if best is None or not best.traffic:
@@ -94,7 +105,7 @@ def _step_traffic(answer: Answer) -> Iterator[tuple[list[list[str]], list[str]]]
     rows.append(
         ["bubble", "", show(best.bubble_share * best.total_time, "s"), f"{best.bubble_share:.1%}", ""]
     )
-    yield rows, [f"step, {best.schedule}", "communication", "exposed", "of the step", f"MFU {best.mfu:.1%}"]
+    yield [f"step, {best.schedule}", "communication", "exposed", "of the step", f"MFU {best.mfu:.1%}"], rows
 
 
 def _policy_row(cut: Cut) -> list[str]:
@@ -129,7 +140,7 @@ def _note(row: Row) -> str:
     return "; ".join(parts)
 
 
-def _breakdowns(answer: Answer) -> Iterator[tuple[list[list[str]], list[str]]]:
+def _breakdowns(answer: Answer) -> Iterator[Table]:
     """Stand-alone times of a layer's segments, serial; then the curve over the counts."""
     serial = answer.rows[0]
     for name, segments in (("forward", serial.segments), ("backward", serial.backward_segments)):
@@ -139,11 +150,11 @@ def _breakdowns(answer: Answer) -> Iterator[tuple[list[list[str]], list[str]]]:
                 [group, show(time, "s"), f"{time / whole:.1%}", what]
                 for group, time, what in _grouped(segments)
             ]
-            yield rows, [f"one layer, {name}", "time", "share", "segments"]
+            yield [f"one layer, {name}", "time", "share", "segments"], rows
     for row in answer.rows:
         if row.legal and len(row.curve) > 1 and answer.kind == "operator":
             cells = [[str(n), show(t, "s"), f"{row.serial_time / t:.2f}x", ""] for n, t in row.curve.items()]
-            yield cells[:12], [f"{row.schedule} {UNIT[row.schedule]}", "time", "speed-up", ""]
+            yield [f"{row.schedule} {UNIT[row.schedule]}", "time", "speed-up", ""], cells[:12]
 
 
 def _grouped(segments: dict[str, float]) -> Iterator[tuple[str, float, str]]:
