@@ -21,8 +21,9 @@ from mc2perf.study import Study
 
 ASSUMPTIONS = (
     "overlap leaves all other work as it is; rounding of printed numbers counts in favour of a claim",
-    "layouts: experts or matmuls apart over all NPUs, 4096 tokens or 256, one server or two, unless stated",
-    "layers alone, or a whole step of one sample per replica with gradients and optimizer",
+    "layouts, unless stated: experts or matmuls apart over all NPUs, one server or two; 4096 tokens or 256, "
+    "in decode 1, 32 or 256 sequences",
+    "training: layers alone, or a whole step of one sample per replica with gradients and optimizer",
     "without RDMA fused operators run serial; the rate of TCP itself is not priced",
 )
 """What stands beside predictions."""

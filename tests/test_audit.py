@@ -143,6 +143,7 @@ def test_rates_above_the_peak_are_impossible_and_near_it_implausible() -> None:
     (card,) = verdicts("card:tokens_per_second=3808", **given)
     (between,) = verdicts("between:tokens_per_second=6900", **given)
     assert (die.verdict, between.verdict, card.verdict) == ("impossible", "implausible", "base")
+    assert "card with two dies" in die.findings[0] and "card with two dies" in between.findings[0]
     assert die.mfu == pytest.approx(2 * card.mfu, rel=1e-3) and die.mfu > 1.0
 
 
@@ -192,6 +193,20 @@ def test_stated_inputs_are_not_varied() -> None:
     for judgement in audit.judgements:
         assert {c.inputs["seq_len"] for c in judgement.candidates} == {512.0}
         assert {c.parallel for c in judgement.candidates} == {"ep 8"}
+
+
+def test_every_phase_and_dense_models_have_layouts() -> None:
+    claim = "a:comm_ratio=20%,tokens_per_second=300"
+    for phase, layouts in {
+        "prefill": {"EP, 4096 tokens", "EP, 256 tokens", "TP, 4096 tokens", "TP, 256 tokens"},
+        "decode": {f"{kind}, {n} sequences" for kind in ("EP", "TP") for n in (1, 32, 256)},
+    }.items():
+        (judged,) = verdicts(claim, target="mixtral-8x7b", phase=phase, nodes=1.0)
+        assert {c.layout for c in judged.candidates} == layouts
+    (judged,) = verdicts(claim, target="llama-2-7b", nodes=1.0, seq_len=512.0)
+    assert {c.layout for c in judged.candidates} == {
+        f"{kind}, {what}" for kind in ("DP", "TP") for what in ("layers alone", "whole step")
+    }
 
 
 @pytest.mark.parametrize(

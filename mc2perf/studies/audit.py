@@ -197,19 +197,25 @@ def _physical(judgement: Judged, candidates: Sequence[Candidate], share: float, 
     mfu = rate * flops / candidates[0].peak
     judgement = replace(judgement, mfu=mfu, bandwidth=tuple(_bandwidths(judgement, candidates, share, rate)))
     if mfu > 1.0:
-        return judgement.found("impossible", f"the rate is an MFU of {mfu:.0%}: more than the cubes can do")
+        text = f"the rate is an MFU of {mfu:.0%}: more than the cubes can do"
+        return judgement.found("impossible", text + _per_die(candidates))
     best = max(c.tokens_per_second_without_comm for c in candidates)
     if rate > best * PLAUSIBLE:
         text = (
             f"the rate is {rate / best:.2f}x what any layout here reaches with communication for free "
             f"({best:.0f} tokens/s)"
         )
-        judgement = judgement.found("implausible", text)
+        judgement = judgement.found("implausible", text + _per_die(candidates))
     wires = [c for c in candidates if c.wire_bytes and c.bandwidth]
     if wires and all(rate * c.wire_bytes > c.bandwidth for c in wires):
         text = "the traffic of every layout here would not fit into the step at the full rate of the links"
         judgement = judgement.found("impossible", text)
     return judgement
+
+
+def _per_die(candidates: Sequence[Candidate]) -> str:
+    """What tables of machines with two dies on a card may count."""
+    return "; is it the rate of a card with two dies?" if candidates[0].unit == "die" else ""
 
 
 def _bandwidths(

@@ -28,38 +28,42 @@ FUSED = ("serial", "mc2")
 """Schedules that count even where they overlap nothing."""
 
 Inputs = dict[str, Any]
-Npus = Callable[[Machine, Model, float], Inputs]
+Fill = Callable[[Machine, Model, float], Inputs]
+"""Machine, model and NPUs to inputs."""
 
 
 def _experts(machine: Machine, model: Model, npus: float) -> Inputs:
-    return {"ep": default_ep(float(model.experts.count), npus)} if model.experts else {"tp": 1.0}
+    return {"ep": default_ep(float(model.experts.count), npus)} if model.experts else {}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to fill inputs that a claim leaves open; ``fills`` are the inputs that close the question."""
+    """One way to fill inputs that a claim leaves open, of models with experts, without, or both."""
 
     name: str
-    inputs: Npus
+    fill: Fill
+    moe: tuple[bool, ...] = (True, False)
+
+
+def _fixed(**inputs: Any) -> Fill:
+    return lambda *_: inputs
 
 
 @dataclass(frozen=True)
 class Question:
-    """Inputs that belong together, and what stands for them where a claim states none of them."""
+    """Inputs that belong together, what stands for them where a claim states none, and in which phases."""
 
     inputs: tuple[str, ...]
     choices: tuple[Choice, ...]
+    phases: tuple[str, ...] = ("train", "prefill", "decode")
 
 
 PLACES = (
     Question(
         ("nodes", "dp"),
-        (
-            Choice("1 server", lambda *_: {"nodes": 1.0}),
-            Choice("2 servers", lambda *_: {"nodes": 2.0}),
-        ),
+        (Choice("1 server", _fixed(nodes=1.0)), Choice("2 servers", _fixed(nodes=2.0))),
     ),
-    Question(("rdma",), (Choice("", lambda *_: {}), Choice("no RDMA", lambda *_: {"rdma": False}))),
+    Question(("rdma",), (Choice("", _fixed()), Choice("no RDMA", _fixed(rdma=False)))),
 )
 """Where it may run."""
 
@@ -67,23 +71,28 @@ LAYOUTS = (
     Question(
         ("ep", "tp", "pp", "cp"),
         (
-            Choice("EP", _experts),
+            Choice("EP", _experts, moe=(True,)),
+            Choice("DP", _fixed(tp=1.0), moe=(False,)),
             Choice("TP", lambda machine, model, npus: {"tp": npus}),
         ),
     ),
     Question(
         ("seq_len", "batch_size", "tokens", "micro_batch_size"),
-        (
-            Choice("4096 tokens", lambda *_: {"seq_len": 4096.0}),
-            Choice("256 tokens", lambda *_: {"seq_len": 256.0}),
-        ),
+        (Choice("4096 tokens", _fixed(seq_len=4096.0)), Choice("256 tokens", _fixed(seq_len=256.0))),
+        phases=("train", "prefill"),
+    ),
+    Question(
+        ("batch_size", "tokens"),
+        tuple(Choice(f"{n} sequences", _fixed(batch_size=float(n))) for n in (1, 32, 256)),
+        phases=("decode",),
     ),
     Question(
         ("global_batch_size",),
         (
-            Choice("layers alone", lambda *_: {}),
+            Choice("layers alone", _fixed()),
             Choice("whole step", lambda machine, model, npus: {"global_batch_size": npus}),
         ),
+        phases=("train",),
     ),
 )
 """How it may be laid out; every combination is tried."""
@@ -94,7 +103,7 @@ class Candidate:
     """A prediction for one layout, place and schedule. Rates are of one NPU.
 
     ``wire_bytes`` is what an NPU sends per token of its own for experts and tensor parallelism,
-    ``bandwidth`` that of the fastest links it uses.
+    ``bandwidth`` that of the fastest links it uses; ``unit`` says what an NPU is here: npu, die or gpu.
     """
 
     layout: str
@@ -108,6 +117,7 @@ class Candidate:
     tokens_per_second_without_comm: float
     flops_per_token: float
     peak: float
+    unit: str
     wire_bytes: float
     bandwidth: float
 
@@ -167,8 +177,8 @@ def _asked(
     scenario: Scenario, stated: Mapping[str, object], machine: Machine, model: Model
 ) -> Iterator[tuple[str, Scenario]]:
     """Layout and question of every combination."""
-    places = [_open(question, stated, scenario) for question in PLACES]
-    layouts = [_open(question, stated, scenario) for question in LAYOUTS]
+    places = [_open(question, stated, scenario, model) for question in PLACES]
+    layouts = [_open(question, stated, scenario, model) for question in LAYOUTS]
     for place, layout in itertools.product(itertools.product(*places), itertools.product(*layouts)):
         where = replace(scenario, **_filled(place, machine, model, 1.0), schedule="all")
         npus = (where.nodes or 1.0) * machine.ranks_per_server
@@ -181,21 +191,20 @@ def _asked(
 
 def _filled(choices: Iterable[Choice], machine: Machine, model: Model, npus: float) -> Inputs:
     """What the choices put into a scenario."""
-    return {name: v for choice in choices for name, v in choice.inputs(machine, model, npus).items()}
+    return {name: v for choice in choices for name, v in choice.fill(machine, model, npus).items()}
 
 
 def _replicas(scenario: Scenario, npus: float) -> float:
     return max(npus // (scenario.tp * scenario.cp * scenario.pp), 1.0)
 
 
-def _open(question: Question, stated: Mapping[str, object], scenario: Scenario) -> tuple[Choice, ...]:
+def _open(
+    question: Question, stated: Mapping[str, object], scenario: Scenario, model: Model
+) -> tuple[Choice, ...]:
     """The choices of a question, or none to make where it is answered or not asked."""
-    answered = any(name in stated for name in question.inputs)
-    whole_step = question.inputs == ("global_batch_size",) and scenario.phase != "train"
-    sequence = "seq_len" in question.inputs and scenario.phase == "decode"
-    if answered or whole_step or sequence:
-        return (Choice("", lambda *_: {}),)
-    return question.choices
+    if scenario.phase not in question.phases or any(name in stated for name in question.inputs):
+        return (Choice("", _fixed()),)
+    return tuple(choice for choice in question.choices if (model.experts is not None) in choice.moe)
 
 
 def _rows(answer: Answer, stated: Mapping[str, object], overlapped: bool) -> Iterator[Row]:
@@ -233,6 +242,7 @@ def _candidate(study: Study, answer: Answer, row: Row, layout: str, asked: Scena
         tokens_per_second_without_comm=tokens / (row.total_time - row.exposed_comm_time),
         flops_per_token=np.asarray(study.model_flops).item(),
         peak=float(study.costs.machine.cube.peak[asked.dtype]),
+        unit=study.costs.machine.rank,
         wire_bytes=wire,
         bandwidth=max(link_bandwidth(tier, min(ranks, float(tier.ranks))) for _, tier in spanned),
     )
