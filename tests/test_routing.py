@@ -98,20 +98,6 @@ def test_flops_per_byte_is_flops_over_bytes() -> None:
     assert round(float(got)) == 3665
 
 
-@given(st.floats(0.0, 3.0), st.sampled_from([1, 2, 4, 8, 64]))
-def test_dealing_round_robin_never_loads_the_busiest_rank_more(exponent: float, ranks: int) -> None:
-    loads = routing.zipf_loads(64, exponent)
-    in_order = routing.busiest_rank_factor(loads, ranks)
-    dealt = routing.busiest_rank_factor(routing.dealt_round_robin(loads, ranks), ranks)
-    assert loads.mean() == pytest.approx(1.0)
-    assert 1.0 - 1e-9 <= dealt <= in_order + 1e-9 <= ranks + 2e-9
-
-
-def test_dealing_keeps_every_expert_and_gives_each_rank_every_nth() -> None:
-    dealt = routing.dealt_round_robin(np.arange(6.0), 3)
-    assert dealt.reshape(3, 2).tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
-
-
 def test_capacity_rows_are_the_even_share_times_the_factor() -> None:
     assert routing.capacity_rows(1.0, 4096.0, 8.0, 256.0) == 128.0
     assert routing.crossing_copies(3.0, 4.0) == 2.25

@@ -1,11 +1,10 @@
-"""What routing tokens to experts costs: payloads, FLOPs, experts and servers touched, the busiest rank."""
+"""What routing tokens to experts costs: payloads, FLOPs, experts and servers touched."""
 
 from __future__ import annotations
 
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mc2perf.equations.formula import formula
 from mc2perf.units import Num
@@ -261,82 +260,6 @@ def crossing_copies(copies: Num, servers: Num) -> Num:
     1.0
     """
     return copies * (servers - 1.0) / servers
-
-
-def busiest_rank_factor(loads: NDArray[np.float64], ranks: int) -> float:
-    """Load of the busiest rank over the mean, with experts placed in order.
-
-    Parameters
-    ----------
-    loads : array, shape (experts,)
-        Tokens of every expert.
-    ranks : int
-        Expert-parallel ranks; divides the number of experts.
-
-    Returns
-    -------
-    float
-        Factor of at least 1.
-
-    Examples
-    --------
-    >>> busiest_rank_factor(np.array([3.0, 1.0, 1.0, 1.0]), 2)
-    1.3333333333333333
-    """
-    per_rank = loads.reshape(ranks, -1).sum(axis=1)
-    return float(per_rank.max() / per_rank.mean())
-
-
-def zipf_loads(experts: int, exponent: float) -> NDArray[np.float64]:
-    r"""Loads of experts that follow Zipf's law, the most popular first, with mean 1.
-
-    .. math:: l_i = E \frac{i^{-a}}{\sum_j j^{-a}}, \quad i = 1 \ldots E
-
-    Parameters
-    ----------
-    experts : int
-        E.
-    exponent : float
-        a; 0 is even routing.
-
-    Returns
-    -------
-    array, shape (experts,)
-        Loads.
-
-    Examples
-    --------
-    >>> zipf_loads(4, 1.0).round(2).tolist()
-    [1.92, 0.96, 0.64, 0.48]
-    >>> busiest_rank_factor(zipf_loads(4, 0.0), 2)
-    1.0
-    """
-    popularity = np.arange(1.0, experts + 1.0) ** -exponent
-    loads: NDArray[np.float64] = popularity / popularity.mean()
-    return loads
-
-
-def dealt_round_robin(loads: NDArray[np.float64], ranks: int) -> NDArray[np.float64]:
-    """Loads in the order in which ranks hold them when experts are dealt like cards, one to each in turn.
-
-    Parameters
-    ----------
-    loads : array, shape (experts,)
-        Tokens of every expert.
-    ranks : int
-        Expert-parallel ranks; divides the number of experts.
-
-    Returns
-    -------
-    array, shape (experts,)
-        The same loads, those of one rank side by side.
-
-    Examples
-    --------
-    >>> dealt_round_robin(np.array([4.0, 3.0, 2.0, 1.0]), 2).tolist()
-    [4.0, 2.0, 3.0, 1.0]
-    """
-    return loads.reshape(-1, ranks).T.ravel()
 
 
 @formula("capacity_factor * tokens * top_k / experts")
