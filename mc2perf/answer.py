@@ -49,6 +49,7 @@ class Row:
     mfu: float = 0.0
     bubble_share: float = 0.0
     time_per_output_token: float = 0.0
+    imbalance: float = 1.0
     bound: str = ""
     flat_region: tuple[int, int] = (1, 1)
     default_pieces: int = 0
@@ -90,13 +91,16 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One equation as it was used: what for, the formula, the numbers put in, the value."""
+    """One equation as it was used: what for, the formula, the numbers put in, the value.
+
+    Unequal pieces have a number each.
+    """
 
     label: str
     equation: str
     formula: str
-    numbers: dict[str, float]
-    value: float | tuple[float, ...]
+    numbers: dict[str, float | tuple[float, ...]]
+    value: float | tuple[float | tuple[float, ...], ...]
 
 
 ROUNDING = 1e-12

@@ -32,6 +32,8 @@ RESULTS = (
     Column("time_per_output_token", "s", "of a decode step: total_time / tokens it yields per sequence"),
     Column("flat_first", "1", "smallest count whose time is within 2 % of the best"),
     Column("flat_last", "1", "largest count up to which all are within 2 % of the best"),
+    Column("imbalance", "1", "rows of the busiest rank over the mean of all ranks, as --skew says"),
+    Column("hottest_expert", "1", "rows of the busiest expert or copy over the mean of all"),
 )
 """Numbers of a schedule."""
 

@@ -104,8 +104,10 @@ class Ledger:
         return value
 
 
-def _one(value: Num) -> float:
-    return float(np.asarray(value).item())
+def _one(value: Num) -> float | tuple[float, ...]:
+    """A number; of unequal pieces one for each."""
+    numbers = tuple(np.ravel(value).tolist())
+    return numbers if len(numbers) > 1 else float(numbers[0])
 
 
 def _constant(costs: Costs, rule: ConstantRule, shape: Shape) -> tuple[Num, Num]:

@@ -150,7 +150,8 @@ def _with_default(study: Study, row: Row) -> Row:
     paths = study.of_kind(ExpertPath)
     if row.schedule != "micro_batch" or not paths:
         return row
-    experts = float(paths[0].experts_per_rank * paths[0].ranks)
+    assert study.group is not None
+    experts = float(study.group.experts)
     if experts > study.tokens:
         return row
     default = Outcome(schedule="micro_batch", layers=in_micro_batches(study, experts))
@@ -179,7 +180,7 @@ def _answer(scenario: Scenario, study: Study, rows: tuple[Row, ...], outcomes: l
         resolved={name: _plain(value) for name, value in study.resolved.items()},
         rows=rows,
         warnings=remarks,
-        assumptions=assumptions_of(scenario, study.model, study.costs),
+        assumptions=assumptions_of(study),
         sources=dict(sorted(Counter(q.kind for q in ledger.used.values()).items())),
         facts=_facts(study),
         meaning=dict(meaning),

@@ -190,6 +190,11 @@ class _Holding:
         return float(self.model.hidden_size)
 
     @property
+    def _with_copies(self) -> float:
+        """Experts and their copies over experts."""
+        return 1.0 + self.layout.redundant / self.model.experts.count if self.model.experts else 1.0
+
+    @property
     def item(self) -> float:
         """Activations and caches are kept in 16 bit where matmuls run in fewer. [B]"""
         return max(DTYPES[self.layout.dtype].size, 2.0)
@@ -313,7 +318,7 @@ class _Holding:
         kept = kept + (self._mixer(mixer) if mixer else 0.0) + self._feed_forward(group)
         return _Layer(
             dense=(other - copied) / layout.tp + copied,
-            routed=routed / (layout.ep if layout.ep > 1 else layout.tp),
+            routed=routed * self._with_copies / (layout.ep if layout.ep > 1 else layout.tp),
             kept=kept,
             statistics=statistics,
             boundary=memory.boundary_bytes(rows, self.hidden, self.item, self.split),

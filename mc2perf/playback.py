@@ -15,7 +15,7 @@ import numpy as np
 from mc2perf import cutting, timeline
 from mc2perf.answer import Row
 from mc2perf.rows import best_tiles
-from mc2perf.schedules import Conditions
+from mc2perf.schedules import Conditions, pieces_of_experts
 from mc2perf.study import Study, main_layer
 from mc2perf.timeline import Engine, Job, Span, Timeline, in_turn, joined, side_by_side
 from mc2perf.units import Num
@@ -223,7 +223,7 @@ def _tiles(study: Study, pair: Pair, row: Row) -> tuple[float, ...]:
 def _pair_mc2(study: Study, pair: Pair, tiles: Sequence[float]) -> Timeline:
     """A fused kernel: what is sent once, its launches, the pieces, what follows."""
     once = pair.build(1.0, False)
-    _, pieces = cutting.priced(study, pair, tiles)
+    pieces = _by_expert(study, pair, len(tiles)) if pair.loads else cutting.priced(study, pair, tiles)[1]
     return joined(
         [
             _segments(once.prefix),
@@ -235,9 +235,38 @@ def _pair_mc2(study: Study, pair: Pair, tiles: Sequence[float]) -> Timeline:
     )
 
 
+def _by_expert(study: Study, pair: Pair, count: int) -> Timeline:
+    """Pieces of local experts that differ in load."""
+    on, p = study.conditions(pair), pieces_of_experts(pair, count)
+    round_cost = on.round_cost if count > 1 else 0.0
+    comm, compute = each(p.comm.cost.work), each(work_of(p.compute) + round_cost)
+    return _pieces(pair.order, comm, compute, 0.0, on)
+
+
+def each(numbers: Num) -> list[float]:
+    """The number of every piece, along the first axis."""
+    found: list[float] = np.ravel(numbers).tolist()
+    return found
+
+
+def _pieces(
+    order: timeline.Order, comm: list[float], compute: list[float], head: float, on: Conditions
+) -> Timeline:
+    """Pieces whose exchanges are issued up front: each has a buffer."""
+    n = len(comm)
+    return timeline.if_it_pays(
+        lambda buffers: timeline.two_stages(
+            order, comm, compute, head=head, buffers=buffers,
+            comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
+            head_name="shared experts",
+        ),
+        max(n, 2) if on.buffers > 1 else 1,
+    )  # fmt: skip
+
+
 def _experts_mc2(path: ExpertPath, on: Conditions) -> Timeline:
     """Dispatch with the first matmul, the second matmul with combine: a piece for every local expert."""
-    whole, expert = path.build(1.0, False), path.build(float(path.experts_per_rank), True)
+    whole, expert = path.build(1.0, False), path.build(path.by_expert, True)
     shared, shared_launch = work_of(whole.beside), launch_of(whole.beside)
     return joined(
         [
@@ -256,21 +285,16 @@ def _half(
     on: Conditions,
 ) -> Iterator[Timeline]:  # fmt: skip
     """One fused half of the expert path."""
-    n = path.experts_per_rank
     yield _launch("comm", comm.name, whole.cost.launch)
     yield _launch("compute", matmul.name, matmul.cost.launch)
-    sent = one(comm.cost.work) + (on.round_cost if n > 1 else 0.0)
+    n = path.experts_per_rank if np.ndim(path.by_expert) == 0 else np.size(path.by_expert)
+    # transfers may be alike where there are none: one rank
+    sent, computed = each(comm.cost.work + (on.round_cost if n > 1 else 0.0)), each(matmul.cost.work)
+    sent, computed = sent * (n // len(sent)), computed * (n // len(computed))
     yield _named(
-        timeline.if_it_pays(
-            lambda buffers: timeline.two_stages(
-                order, [sent] * n, [one(matmul.cost.work)] * n, head=head, buffers=buffers,
-                comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
-                head_name="shared experts",
-            ),
-            max(n, 2) if on.buffers > 1 else 1,
-        ),
+        _pieces(order, sent, computed, head, on),
         {"comm": f"{comm.name}, local expert", "compute": f"{matmul.name}, local expert"},
-    )  # fmt: skip
+    )
 
 
 def _named(played: Timeline, names: dict[str, str]) -> Timeline:

@@ -9,19 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf.answer import Remark, Row
-from mc2perf.costs import Costs
 from mc2perf.footprint import footprint_of
 from mc2perf.legality import Said
-from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
 from mc2perf.rows import Outcome, Results
 from mc2perf.scenario import Scenario
+from mc2perf.skew import Drawn
 from mc2perf.study import Study
 
 Codes = NDArray[np.integer[Any]]
 
 CLEARLY = 1.001
 """Times this close are equal: the rest is rounding."""
+
+NOISE = 1.02
+"""A fullest rank below this times the mean is not worth saying."""
+
+DRAWN = Drawn("random")
 
 HIGH_COMM = 0.30
 """Above this share of communication the answer says so."""
@@ -42,7 +46,6 @@ CODES = {
     "MEMORY_EXCEEDED": "an NPU holds more than its memory",
     "SLOWER_THAN_SERIAL": "what was asked for loses against serial",
     "BEYOND_OVERLAP": "pieces cost less than the whole: the gain is not overlap alone",
-    "IMBALANCE_TOO_HIGH": "no rank can carry more than everything",
     "DROPS_TOKENS": "a capacity factor pads or drops tokens",
 }
 """Stable codes of warnings."""
@@ -65,10 +68,6 @@ def remarks_of(
         )
     if best.speedup > best.ceiling * CLEARLY:
         yield Remark("BEYOND_OVERLAP", _beyond(best))
-    group = _largest_group(study)
-    if scenario.imbalance > max(group, 1.0):
-        most = f"one of {group:g} ranks carries at most {group:g} x the mean"
-        yield Remark("IMBALANCE_TOO_HIGH", f"{most}, not {scenario.imbalance:g} x")
     yield from _slower(rows)
     yield from _software(scenario, rows)
     yield from _ruled(study, rows)
@@ -114,16 +113,10 @@ def _common_codes(study: Study, outcome: Outcome) -> list[str]:
     """Warnings that every row of a schedule shares."""
     scenario = study.scenario
     said = {
-        "IMBALANCE_TOO_HIGH": scenario.imbalance > _largest_group(study),
         "EXTRAPOLATED": bool(study.costs.ledger.extrapolated),
         "DROPS_TOKENS": scenario.capacity_factor is not None,
     }
     return [code for code, holds in said.items() if holds]
-
-
-def _largest_group(study: Study) -> float:
-    """Ranks of the largest group that communicates."""
-    return max((case.facts["ranks"] for case in study.cases), default=1.0)
 
 
 def _said_of(study: Study, outcome: Outcome) -> tuple[Said, ...]:
@@ -220,16 +213,28 @@ def _step_assumptions(scenario: Scenario) -> Iterator[str]:
     yield "stages run one forward, one backward; the slowest sets the pace, all fill and drain the pipeline"
 
 
-def assumptions_of(scenario: Scenario, model: Model | None, costs: Costs) -> tuple[str, ...]:
+def _routing(study: Study) -> str:
+    """How tokens are taken to be spread, and what even routing leaves out."""
+    skew, group = study.scenario.skew, study.group
+    if group is None:
+        return ""
+    if not skew.even or group.copies is not None:
+        return f"{skew.said(group)}; "
+    rows = np.asarray(study.rows * group.top_k).item()
+    drawn = float(np.asarray(DRAWN.busiest(group).factor(rows)))
+    by_chance = f"; drawn at random the fullest of {group.ranks} ranks would carry {drawn:.3g} x the mean"
+    return f"even routing{by_chance if drawn > NOISE else ''}; "
+
+
+def assumptions_of(study: Study) -> tuple[str, ...]:
     """Everything taken for granted, in words."""
-    load = scenario.imbalance
-    routing = "even routing" if load == 1 else f"the busiest rank carries {load:g} x the mean"
+    scenario, model = study.scenario, study.model
     weights = (
         "read from memory once per matmul (cold L2)" if scenario.l2 == "cold" else "in L2 where they fit"
     )
     said = [
         "pieces are equal; a remainder counts as a full share of a piece",
-        f"{routing}; no congestion; no jitter between ranks, so a ring deeper than 2 changes little",
+        f"{_routing(study)}no congestion; no jitter between ranks, so a ring deeper than 2 changes little",
         f"weights are {weights}",
     ]
     if model is not None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mc2perf.expert_groups import busiest_of, model_group, operator_group, skew_problems
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
@@ -142,7 +143,8 @@ def operator_sizes(scenario: Scenario, machine: Machine) -> tuple[Sizes, tuple[R
         dtype=scenario.dtype,
         payload_dtype=dispatch_dtype(scenario) if comm_first else combine_dtype(scenario),
         split_axis=scenario.split_axis,
-        imbalance=scenario.imbalance,
+        busiest=busiest_of(scenario, operator_group(scenario, ranks)),
+        redundant=scenario.redundant_experts or 0.0,
     )
     return sizes, reasons
 
@@ -151,6 +153,9 @@ def _operator_problems(scenario: Scenario, ranks: float) -> Iterator[str | Reaso
     """Contradictions between the numbers of an operator."""
     operator = OPERATORS.get(scenario.target)
     grouped = operator is None or operator.grouped
+    yield from skew_problems(scenario, operator_group(scenario, ranks))
+    if operator is not None and grouped and scenario.redundant_experts:
+        yield "redundant_experts: copies are experts of a rank here; write --experts-per-rank"
     if not grouped and scenario.experts_per_rank != 1:
         yield f"experts_per_rank: {scenario.target} has no experts; leave it out"
     if grouped and scenario.split_axis != "m":
@@ -220,6 +225,8 @@ def model_layout(
     problems += _batch_problems(scenario, samples, seq_len)
     problems += step_problems(scenario, model, npus / replica)
     problems += serving_problems(scenario)
+    group = model_group(scenario, model, ep)
+    problems += skew_problems(scenario, group)
     reasons = refuse(problems)
     tokens = samples * seq_len / (scenario.tp * scenario.cp)
     inside = min(ep, float(next(iter(machine.tiers.values())).ranks))
@@ -237,7 +244,8 @@ def model_layout(
         dtype=scenario.dtype,
         dispatch_dtype=dispatch_dtype(scenario),
         combine_dtype=combine_dtype(scenario),
-        imbalance=scenario.imbalance,
+        busiest=busiest_of(scenario, group),
+        redundant=scenario.redundant_experts or 0.0,
         capacity_factor=scenario.capacity_factor,
     )
     return layout, npus, reasons

@@ -115,4 +115,5 @@ def _steps(study: Study, part: Part) -> list[Step]:
 
 
 def _number(step: Step) -> float:
-    return step.value[0] if isinstance(step.value, tuple) else step.value
+    value = step.value[0] if isinstance(step.value, tuple) else step.value
+    return value[0] if isinstance(value, tuple) else value

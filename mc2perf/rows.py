@@ -6,7 +6,7 @@ them are arrays that broadcast to (rows, counts); a single estimate is a study o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -159,6 +159,7 @@ class Results(Mapping[str, Numbers]):
 
 DEFINITIONS: dict[str, Callable[[Results], Num]] = {
     "pieces": lambda r: r.outcome.pieces,
+    "imbalance": lambda r: r.study.imbalance,
     "piece_rows": lambda r: r.outcome.piece_rows,
     "total_time": lambda r: r.total,
     "serial_time": lambda r: r.serial,
@@ -318,12 +319,33 @@ def _fused_operator(study: Study, pair: Pair) -> Outcome:
     counts = cutting.counts_to_price(study, pair, tried)
     return Outcome(
         schedule="mc2",
-        layers=_one_part(schedules.pair_mc2(pair, counts.pieces, study.conditions(pair))),
+        layers=_one_part(_at_counts(study, pair, counts.pieces)),
         pieces=counts.pieces,
         piece_rows=pair.rows / counts.pieces,
         refused=(*study.reasons, *_illegal_rows(study), *counts.refused),
         tried=tried,
     )
+
+
+def _at_counts(study: Study, pair: Pair, counts: Num) -> Timing:
+    """A fused pair for every count; count by count where its experts differ in load."""
+    on = study.conditions(pair)
+    if not pair.loads:
+        return schedules.pair_mc2(pair, counts, on)
+    # counts that do not divide the experts are refused: any answer will do
+    whole = np.gcd(np.asarray(counts, int), len(pair.loads))
+    each = {count: schedules.pair_by_expert(pair, count, on) for count in np.unique(whole).tolist()}
+    at = np.searchsorted(np.array(list(each)), whole)
+    columns = zip(*each.values(), strict=True)
+    return Timing(*(_picked(values, at) for values in columns))
+
+
+def _picked(values: Sequence[Num], at: NDArray[np.intp]) -> Num:
+    """Of values that are columns of rows, one for each count."""
+    stacked = np.concatenate(np.broadcast_arrays(*map(np.atleast_2d, values)), axis=-1)
+    rows = np.broadcast_to(at, (max(len(stacked), len(at)), at.shape[-1]))
+    taken: Num = np.take_along_axis(np.broadcast_to(stacked, (len(rows), stacked.shape[-1])), rows, axis=-1)
+    return taken
 
 
 def _one_part(timing: Timing) -> tuple[LaidLayer, ...]:

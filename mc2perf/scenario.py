@@ -6,12 +6,13 @@ inputs in JSON and columns of a CSV bear these names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from mc2perf.operators import DTYPES, MOE_LAYER, TARGETS
-from mc2perf.units import CAPACITY, CHANCE, COUNT, FACTOR, WIDTH, Dim, Num
+from mc2perf.skew import Skew
+from mc2perf.units import CAPACITY, CHANCE, COUNT, EXPONENT, FACTOR, WIDTH, Dim, Num
 
 SCHEDULES = ("serial", "mc2", "micro_batch", "coc", "dual_batch")
 """How communication and computation are laid over each other."""
@@ -31,7 +32,8 @@ DEFAULT_HARDWARE = "atlas_800i_a2"
 class Input:
     """How one field is asked for: its dimension or choices, its help, its group and its short flag.
 
-    A ``column`` may hold many values that are priced at once; every other field is one value.
+    A ``column`` may hold many values that are priced at once; every other field is one value. Text may end
+    in a number: ``numbers`` says of what dimension after which beginning, so that a sweep may step it.
     """
 
     help: str
@@ -42,6 +44,7 @@ class Input:
     short: str = ""
     only: str = ""
     column: bool = False
+    numbers: Mapping[str, Dim] = field(default_factory=dict)
 
 
 def _ask(default: Any, help: str, group: str, **how: Any) -> Any:
@@ -140,13 +143,28 @@ class Scenario:
         only="model",
     )
     recompute: str = _ask(
-        "none", "none, selective (attention), full, or block:N layers of a stage", "what", only="model"
+        "none",
+        "none, selective (attention), full, or block:N layers of a stage",
+        "what",
+        only="model",
+        numbers={"block:": COUNT},
     )
     capacity_factor: float | None = _ask(
         None, "pad and drop every expert to this multiple of its even share", "what", dim=CAPACITY
     )
-    imbalance: float = _ask(
-        1.0, "load of the busiest rank over the mean, for bytes and expert rows", "what", dim=FACTOR
+    skew: Skew = _ask(
+        Skew(),
+        "how tokens are spread over experts: even, random, zipf:EXPONENT, a file of counts, or the busiest"
+        " rank's load over the mean",
+        "what",
+        numbers={"": FACTOR, "zipf:": EXPONENT},
+    )
+    redundant_experts: float | None = _ask(
+        None,
+        "copies of experts that a balancer adds; it places all by load, with 0 as well"
+        " [default: experts lie as numbered]",
+        "what",
+        dim=WIDTH,
     )
 
     # where

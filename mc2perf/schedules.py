@@ -16,6 +16,7 @@ from mc2perf.equations import overlap as overlapping
 from mc2perf.equations import three_stages
 from mc2perf.equations.overlap import Overlap, Paths
 from mc2perf.equations.three_stages import ThreeStagePaths
+from mc2perf.equations.unequal import unequal_pieces
 from mc2perf.machine import Engine
 from mc2perf.units import Num
 from mc2perf.workload.parts import (
@@ -27,6 +28,7 @@ from mc2perf.workload.parts import (
     Segments,
     all_segments,
     in_turns,
+    inverse_shares,
     launch_of,
     time_of,
     work_of,
@@ -128,6 +130,23 @@ def pair_mc2(pair: Pair, pieces: Num, on: Conditions) -> Timing:
     return fused_timing(once, overlap, pieces * compute + head, pieces * p.comm.cost.work, memory, launches)
 
 
+def pieces_of_experts(pair: Pair, count: int) -> PairPieces:
+    """So many pieces of as many local experts, which differ in load: along the first axis."""
+    assert pair.of_experts is not None
+    each = len(pair.loads) // count
+    loads = np.reshape(pair.loads, (count, each)).sum(axis=1)
+    return pair.of_experts(inverse_shares(loads.tolist()), float(each))
+
+
+def pair_by_expert(pair: Pair, count: int, on: Conditions) -> Timing:
+    """One fused kernel over experts that differ in load, in so many pieces of as many experts."""
+    once, p = pair.build(1.0, False), pieces_of_experts(pair, count)
+    compute = work_of(p.compute) + (on.round_cost if count > 1 else 0.0)
+    order = 1 if pair.order == "comm_first" else -1
+    sums = _unequal(pair.name, p.comm.cost.work, compute, _memory(p.compute), 0.0, on, order)
+    return fused_timing(once, *sums, launch_of(once.compute))
+
+
 def fused_timing(
     once: PairPieces, overlap: Overlap, compute: Num, comm: Num, memory: Num, launches: Num
 ) -> Timing:
@@ -223,10 +242,11 @@ def pair_parts(pair: Pair, pieces: Num, on: Conditions) -> Timing:
 
 def experts_mc2(path: ExpertPath, on: Conditions) -> Timing:
     """Two fused halves, one piece per local expert: dispatch + FFN1, then FFN2 + combine."""
-    whole, one = path.build(1.0, False), path.build(float(path.experts_per_rank), True)
+    whole, one = path.build(1.0, False), path.build(path.by_expert, True)
     shared = work_of(whole.beside)
-    first = _half(whole.comm_in, one.comm_in, one.first, path.experts_per_rank, shared, on)
-    second = _half(whole.comm_out, one.comm_out, one.second, path.experts_per_rank, 0.0, on)
+    half = _half if np.ndim(path.by_expert) == 0 else _unequal_half
+    first = half(whole.comm_in, one.comm_in, one.first, path.experts_per_rank, shared, on, 1)
+    second = half(whole.comm_out, one.comm_out, one.second, path.experts_per_rank, 0.0, on, -1)
     rest = serial((*whole.before, *whole.middle, *whole.after, *whole.weight_grads))
     beside = Timing(
         *(launch_of(whole.beside),) * 2, 0.0, launch_of(whole.beside), 0.0, _memory(whole.beside), 0.0
@@ -234,21 +254,57 @@ def experts_mc2(path: ExpertPath, on: Conditions) -> Timing:
     return _exact(first + second + rest + beside)
 
 
-def _half(whole: Segment, comm: Segment, matmul: Segment, pieces: int, head: Num, on: Conditions) -> Timing:
-    """One fused half of the expert path; the host launches the whole exchange once."""
+def _half(
+    whole: Segment, comm: Segment, matmul: Segment, pieces: int, head: Num, on: Conditions, order: int
+) -> Timing:
+    """One fused half of the expert path; read backwards (``order`` -1) it is the same."""
     # all exchanges of the local experts are issued up front: every piece has its buffer, so that no barrier
     # keeps the cube waiting, and what a round costs lies on the links
     sent = comm.cost.work + (on.round_cost if pieces > 1 else 0.0)
     compute = matmul.cost.work
     overlap = _two_stages(matmul.name, sent, compute, float(pieces), head, float(max(pieces, 2)), on)
-    launch, send = matmul.cost.launch, whole.cost.launch
+    sums = pieces * compute + head, pieces * sent, pieces * matmul.cost.memory
+    return _launched_half(overlap, *sums, matmul.cost.launch, whole.cost.launch)
+
+
+def _unequal_half(
+    whole: Segment, comm: Segment, matmul: Segment, pieces: int, head: Num, on: Conditions, order: int
+) -> Timing:
+    """A half whose experts differ in load: the pieces of each are its own, along the first axis."""
+    # what a round costs lies on the links, as in `_half`
+    sent = comm.cost.work + (on.round_cost if np.shape(matmul.cost.work)[0] > 1 else 0.0)
+    sums = _unequal(matmul.name, sent, matmul.cost.work, matmul.cost.memory, head, on, order)
+    return _launched_half(*sums, matmul.cost.launch, whole.cost.launch)
+
+
+def _unequal(
+    name: str, sent: Num, compute: Num, memory: Num, head: Num, on: Conditions, order: int
+) -> tuple[Overlap, Num, Num, Num]:
+    """Makespan of unequal pieces; sums of computation, transfers and memory-bound time.
+
+    Every piece, along the first axis, has its buffer. ``order`` is -1 where transfers come last.
+    """
+    compute, sent, memory = np.broadcast_arrays(compute, sent, memory)
+    sums = compute.sum(axis=0) + head, sent.sum(axis=0), memory.sum(axis=0)
+    if on.buffers <= 1:
+        return Overlap(sums[0] + sums[1], sums[0], sums[1]), *sums
+    overlap: Overlap = on.run(
+        f"{name}: makespan of unequal pieces", unequal_pieces,
+        comm=sent[::order], compute=compute[::order], head=head,
+        comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
+    )  # fmt: skip
+    return overlap, *sums
+
+
+def _launched_half(overlap: Overlap, compute: Num, comm: Num, memory: Num, launch: Num, send: Num) -> Timing:
+    """The host launches a fused half once, and the whole exchange once."""
     return Timing(
         overlap.total + launch + send,
-        pieces * compute + head + launch,
-        pieces * sent + send,
+        compute + launch,
+        comm + send,
         overlap.busy_compute + launch,
         overlap.exposed_comm + send,
-        pieces * matmul.cost.memory,
+        memory,
         1.0,
     )
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mc2perf import legality, schedules
 from mc2perf.costs import Costs, Ledger
 from mc2perf.equations.serving import tokens_per_step
+from mc2perf.expert_groups import model_group, operator_group
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
@@ -35,6 +36,7 @@ from mc2perf.resolve import (
 )
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.schedules import Conditions, Timing
+from mc2perf.skew import Busiest, Group, Skew
 from mc2perf.units import Num
 from mc2perf.workload.decode import cached_layers, keys_seen
 from mc2perf.workload.experts import expert_path
@@ -97,6 +99,8 @@ class Study:
     resolved: dict[str, object] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
     layout: Layout | None = None
+    group: Group | None = None
+    imbalance: Num = 1.0
 
     def parts(self) -> list[tuple[float, Part]]:
         """Every part with how often it runs."""
@@ -199,12 +203,14 @@ def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study
         "batch_size": samples, "seq_len": layout.seq_len, "tokens_per_npu": layout.tokens,
         "dispatch_dtype": layout.dispatch_dtype, "combine_dtype": layout.combine_dtype,
     }  # fmt: skip
+    group = model_group(scenario, model, layout.ep)
+    imbalance = _imbalance(scenario, group, layout.busiest, layout.tokens, resolved)
     layers = cached_layers(costs, model, layout, cache) if cache else layers_of(costs, model, layout)
     if scenario.phase == "prefill":
         layers = [replace(layer, backward=()) for layer in layers]
     return Study(
         scenario, costs, layers, layout.tokens, layout.tokens, npus, model,
-        micro_batches_of(scenario, samples), samples, resolved, reasons, layout,
+        micro_batches_of(scenario, samples), samples, resolved, reasons, layout, group, imbalance,
     )  # fmt: skip
 
 
@@ -214,6 +220,17 @@ def _step_layout(scenario: Scenario, layout: Layout, samples: Num) -> dict[str, 
         return {}
     n_mb = scenario.global_batch_size / (layout.dp * samples)
     return {"pp": layout.pp, "dp": layout.dp, "cp": layout.cp, "micro_batches_of_a_step": n_mb}
+
+
+def _imbalance(
+    scenario: Scenario, group: Group | None, busiest: Busiest, tokens: Num, resolved: dict[str, object]
+) -> Num:
+    """Rows of the busiest rank over the mean; said where it was asked for."""
+    if group is None or (scenario.skew == Skew() and scenario.redundant_experts is None):
+        return 1.0
+    imbalance = busiest.factor(tokens * group.top_k)
+    resolved |= {"imbalance": imbalance, "hottest_expert": busiest.hottest}
+    return imbalance
 
 
 def _operator_study(scenario: Scenario, costs: Costs) -> Study:
@@ -235,9 +252,14 @@ def _operator_study(scenario: Scenario, costs: Costs) -> Study:
         tokens = sizes.m
     else:
         part, tokens = fused_pair(costs, OPERATORS[scenario.target], sizes), 0.0
+    group = operator_group(scenario, sizes.ranks)
+    imbalance = _imbalance(scenario, group, sizes.busiest, sizes.m, resolved)
     layers = [LayerParts(scenario.target, 1.0, (part,), ())]
     asked = scenario.micro_batches
-    return Study(scenario, costs, layers, tokens, sizes.m, npus, None, asked, 0.0, resolved, reasons)
+    return Study(
+        scenario, costs, layers, tokens, sizes.m, npus, None, asked, 0.0, resolved, reasons, None, group,
+        imbalance,
+    )  # fmt: skip
 
 
 def _missing_rates(costs: Costs, scenario: Scenario) -> list[str]:

@@ -12,6 +12,7 @@ from mc2perf.readers import axes
 from mc2perf.readers.axes import MOST_VALUES, Axis, Value, read_axes, rows_of
 from mc2perf.readers.scenarios import read_scenario
 from mc2perf.scenario import SCHEDULES, inputs
+from mc2perf.skew import Factor, Skew
 
 NAMES = ["target", *(spec.name for spec, _ in inputs())]
 
@@ -45,8 +46,11 @@ def problems(*texts: str, tree: object = None, where: str = "") -> list[str]:
         ("m=100000000000..999999999999:x10", (1e11,)),
         ("m=1..243:x3", (1.0, 3.0, 9.0, 27.0, 81.0, 243.0)),
         ("shared_width=0..2", (0.0, 1.0, 2.0)),
-        ("imbalance=1..1.3:0.1", (1.0, 1.1, 1.2, 1.3)),
+        ("capacity_factor=1..1.3:0.1", (1.0, 1.1, 1.2, 1.3)),
         ("capacity_factor=0.1..0.3:0.1", (0.1, 0.2, 0.3)),
+        ("recompute=full,block:1..3", ("full", "block:1", "block:2", "block:3")),
+        ("skew=even,zipf:0.5..1:0.5", (Skew(), Skew("zipf:0.5", 0.5), Skew("zipf:1", 1.0))),
+        ("skew=1..2:0.5", (Factor("1"), Factor("1.5", factor=1.5), Factor("2", factor=2.0))),
         ("rdma=true,false,true", (True, False)),
         ("hardware=atlas_800i_a2,h800_sxm", ("atlas_800i_a2", "h800_sxm")),
         ("schedule=serial,mc2", ("serial", "mc2")),
@@ -68,7 +72,10 @@ def test_what_is_read(text: str, expected: tuple[Value, ...]) -> None:
         ("tile_cnt=1..8:", "vary: 'tile_cnt=1..8:' has no step; write for example tile_cnt=1..32"),
         ("tile_cnt=8..1:2", "vary: 'tile_cnt=8..1:2' runs down; write tile_cnt=1..8:2"),
         ("tile_cnt=", "vary: 'tile_cnt=' has an empty value; write for example tile_cnt=1..32"),
-        ("imbalance=1,,2", "vary: 'imbalance=' has an empty value; write for example imbalance=1..2:0.25"),
+        (
+            "capacity_factor=1,,2",
+            "vary: 'capacity_factor=' has an empty value; write for example capacity_factor=1..2:0.25",
+        ),
         ("tile_cnt", "vary: 'tile_cnt' is not NAME=VALUES; write for example tile_cnt=1..32"),
         ("hardware", "vary: 'hardware' is not NAME=VALUES; write for example hardware=a,b"),
         ("=1..3", "vary: '=1..3' is not NAME=VALUES; write for example tile_cnt=1..32"),
@@ -98,8 +105,11 @@ def test_what_is_read(text: str, expected: tuple[Value, ...]) -> None:
         ("tiers.x=1..2", "vary: 'tiers.x=1..2' is a range, but only numbers have ranges"),
         ("tiers..x=1", "vary: 'tiers..x' is no input to vary"),
         ("m=1..1G", f"vary: 'm=1..1G' has about 1.07e+09 values; write at most {MOST_VALUES}"),
-        ("imbalance=1..2:1e-300", "vary: 'imbalance=1..2:1e-300' has about 1e+300 values"),
-        ("imbalance=1..2:x1.0000000001", "vary: 'imbalance=1..2:x1.0000000001' has about 6.93e+09 values"),
+        ("capacity_factor=1..2:1e-300", "vary: 'capacity_factor=1..2:1e-300' has about 1e+300 values"),
+        (
+            "capacity_factor=1..2:x1.0000000001",
+            "vary: 'capacity_factor=1..2:x1.0000000001' has about 6.93e+09 values",
+        ),
     ],
 )
 def test_what_is_refused(text: str, line: str) -> None:
@@ -109,8 +119,8 @@ def test_what_is_refused(text: str, line: str) -> None:
 
 @pytest.mark.parametrize("step", ["0", "-1", "x1", "x0.5", "x0", "x-2", "x", "y", "inf", "xnan", "1:2"])
 def test_steps_that_lead_nowhere(step: str) -> None:
-    (line,) = problems(f"imbalance=1..8:{step}")
-    assert line.startswith(f"vary: 'imbalance=1..8:{step}' ")
+    (line,) = problems(f"capacity_factor=1..8:{step}")
+    assert line.startswith(f"vary: 'capacity_factor=1..8:{step}' ")
 
 
 def test_too_many_values_in_several_items(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +174,7 @@ def test_whole_steps_are_those_of_arange(first: int, more: int, step: int) -> No
 @given(st.integers(1, 9), st.integers(0, 60), st.integers(1, 4))
 def test_decimal_steps_are_the_numbers_that_text_would_give(first: int, steps: int, digits: int) -> None:
     texts = [f"{first}.{i:0{digits}d}" for i in range(min(steps + 1, 10**digits))]
-    read = values(f"imbalance={texts[0]}..{texts[-1]}:{10.0**-digits:.{digits}f}")
+    read = values(f"capacity_factor={texts[0]}..{texts[-1]}:{10.0**-digits:.{digits}f}")
     assert list(read) == [float(text) for text in texts]
 
 

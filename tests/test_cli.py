@@ -325,7 +325,7 @@ def test_an_unknown_suffix_needs_a_format(run: Run) -> None:
     [
         ("mixtral-8x7b",),
         (*OPERATOR, "--tile-cnt", "4", "--split-axis", "n", "--schedule", "mc2", "--buffers", "2"),
-        (*MOE, "--imbalance", "1.25", "--shared-width", "2048", "--micro-batches", "auto"),
+        (*MOE, "--skew", "1.25", "--shared-width", "2048", "--micro-batches", "auto"),
         ("deepseek-v3", "--tokens", "4K", "--cann", "8.0", "--no-rdma", "--hardware", "atlas_800t_a3"),
         ("qwen3-30b-a3b", "--dispatch-dtype", "int8", "--set", "memory.bandwidth=1 TB/s", "--l2", "warm"),
     ],

@@ -126,7 +126,7 @@ def test_parts_of_the_residual_add_up(tmp_path: Path) -> None:
 
 
 def test_imbalance_is_solved_for_and_named_by_counts(tmp_path: Path) -> None:
-    measured = trace(tmp_path / "t", line(truth(imbalance=1.6)))
+    measured = trace(tmp_path / "t", line(truth(skew=1.6)))
     found = cause(only(measured), "imbalance")
     assert found.share == pytest.approx(1.0, abs=0.01) and "1.6 x the mean" in found.how
     counts = tmp_path / "decode_0.csv"
@@ -144,7 +144,7 @@ def test_a_skew_as_published(tmp_path: Path) -> None:
     given: dict[str, Any] = {"n": 2048.0, "k": 7168.0, "ranks": 8.0, "experts_per_rank": 8.0, "m": 8192.0}
     target, hardware = "all_to_all_v_grouped_matmul", dict[str, Any](hardware="atlas_800t_a3")
     even = estimate(target, schedule="serial", **given, **hardware).rows[0]
-    skewed = estimate(target, schedule="serial", imbalance=4.06, **given, **hardware).rows[0]
+    skewed = estimate(target, schedule="serial", skew=4.06, **given, **hardware).rows[0]
     file = trace(tmp_path / "t", line(skewed))
     (run,) = ask_compare(target, [file], {**given, **hardware}, {}).runs
     assert "4.06 x the mean" in cause(run, "imbalance").how

@@ -43,7 +43,7 @@ def layout_of(sequences: Any, new_tokens: Any = 1.0, **how: Any) -> Layout:
     """New tokens of an NPU's sequences, or of a tensor-parallel group's."""
     plain: dict[str, Any] = {
         "tp": 1.0, "ep": 1.0, "servers": 1.0, "logit_rows": None, "dtype": "bf16", "sp": False,
-        "dispatch_dtype": "bf16", "combine_dtype": "bf16", "imbalance": 1.0, "capacity_factor": None,
+        "dispatch_dtype": "bf16", "combine_dtype": "bf16", "capacity_factor": None,
     }  # fmt: skip
     plain |= how
     return Layout(tokens=sequences * new_tokens / plain["tp"], seq_len=new_tokens, **plain)
@@ -287,7 +287,7 @@ def moved(model: Model, layout: Layout, over: Cache, name: str) -> float:
     for layer in pass_.layers:
         for part in layer.forward:
             all_segments(part)
-    return next(s.numbers["moved"] for s in pass_.ledger.steps if s.label == f"{name}: time")
+    return next(float(np.sum(s.numbers["moved"])) for s in pass_.ledger.steps if s.label == f"{name}: time")
 
 
 def test_cache_write_by_hand() -> None:

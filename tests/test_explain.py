@@ -44,7 +44,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         for schedule in ("serial", "mc2", "micro_batch", "dual_batch")
     },
     "mixtral-8x7b, coc": ("mixtral-8x7b", {"schedule": "coc", "tp": 8}),
-    "mixtral-8x7b, two servers": ("mixtral-8x7b", {"nodes": 2, "ep": 8, "imbalance": 1.5}),
+    "mixtral-8x7b, two servers": ("mixtral-8x7b", {"nodes": 2, "ep": 8, "skew": 1.5}),
     "qwen3-30b-a3b, across servers": ("qwen3-30b-a3b", {"nodes": 2, "ep": 16, "dispatch_dtype": "int8"}),
     "capacity": ("mixtral-8x7b", {"capacity_factor": 2, "phase": "prefill"}),
     "950": ("all_to_all_matmul", SIZES | {"hardware": "ascend_950pr", "dtype": "mxfp8"}),

@@ -42,7 +42,7 @@ QUESTIONS = {
     "prefill": ("deepseek-v3", "--hardware", "atlas_800t_a3", "--ep", "16", "--phase", "prefill"),
     "tensor parallel": ("mixtral-8x7b", "--tp", "8", "--micro-batches", "4"),
     "dense": ("llama-3.1-8b", "--tp", "8", "--tokens", "512", "--seq-len", "4096"),
-    "two servers": ("qwen3-30b-a3b", "--nodes", "2", "--no-rdma", "--imbalance", "1.5", "--host", "graph"),
+    "two servers": ("qwen3-30b-a3b", "--nodes", "2", "--no-rdma", "--skew", "1.5", "--host", "graph"),
     "old software": ("qwen3-30b-a3b", "--nodes", "2", "--cann", "8.0", "--dispatch-dtype", "int8"),
     "changed machine": ("mixtral-8x7b", "--set", "tiers.node.link_rate=25 GB/s", "--l2", "warm"),
     "gpu": ("mixtral-8x7b", "--hardware", "h100_sxm", "--dtype", "fp8", "--schedule", "micro_batch"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mc2perf.answer import Answer, Row
 from mc2perf.equations import three_stages
 from mc2perf.evaluate import estimate
+from mc2perf.expert_groups import operator_group
 from mc2perf.machine import Machine, Quantity
 from mc2perf.model import Model
 from mc2perf.operators import DTYPES, OPERATORS
@@ -21,6 +22,7 @@ from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine, profile_names
 from mc2perf.scenario import SCHEDULES, Scenario, is_operator
+from mc2perf.skew import Drawn, Factor, Skew
 
 quick = settings(max_examples=30, deadline=None)
 TIME_POWER = {"s": 1, "s/B": 1, "s/B^2": 1, "B/s": -1, "FLOP/s": -1, "B": 0, "1": 0}
@@ -94,6 +96,10 @@ names = st.sampled_from(profile_names())
 LAYOUTS: list[dict[str, Any]] = [{}, {"tp": 8.0}, {"ep": 8.0}, {"ep": 4.0, "tp": 2.0}, {"ep": 16.0}]
 
 
+SKEWS = (Skew(), Skew("zipf:0.7", 0.7), Drawn("random"))
+"""How tokens may be spread, whatever the layout."""
+
+
 @st.composite
 def operators(draw: st.DrawFn, /, name: str | None = None, **fixed: Any) -> Question:
     """Rows in whole blocks of every rank and expert: occupancy and division are then regular."""
@@ -123,7 +129,7 @@ def models(draw: st.DrawFn) -> Question:
         phase=draw(st.sampled_from(["train", "prefill"])),
         batch_size=float(draw(st.integers(1, 8))),
         seq_len=draw(st.sampled_from([64.0, 1000.0, 4096.0])),
-        imbalance=draw(st.floats(1.0, 3.0)),
+        skew=draw(st.sampled_from(SKEWS)),
         **draw(st.sampled_from(LAYOUTS)),
         **draw(places(name)),
     )
@@ -371,10 +377,14 @@ def test_more_rows_are_not_faster(question: Question, more: float) -> None:
 
 
 @quick
-@given(operators(imbalance=1.0), st.sampled_from([1.5, 2.0, 4.0]))
-def test_more_imbalance_is_not_faster(question: Question, imbalance: float) -> None:
+@given(operators(), st.sampled_from([1.5, 2.0, 4.0]))
+def test_more_imbalance_is_not_faster(question: Question, factor: float) -> None:
     """In whole blocks again: occupancy counts a started block as a full one."""
-    not_slower(answered(question.asking(imbalance=imbalance)), answered(question), SERIAL_AND_FUSED)
+    assert question.scenario.ranks is not None
+    group = operator_group(question.scenario, question.scenario.ranks)
+    assume(group is not None and factor <= group.most)
+    skewed = question.asking(skew=Factor(str(factor), factor=factor))
+    not_slower(answered(skewed), answered(question), SERIAL_AND_FUSED)
 
 
 @quick

@@ -47,7 +47,7 @@ def test_operators_are_those_of_the_catalogue(name: str) -> None:
     )
     case = script.Case(name, 96, 32, 16, 4, "bf16")
     sizes = Sizes(m=96.0, n=32.0, k=16.0, ranks=4.0, experts=1.0, dtype="bf16", payload_dtype="bf16",
-                  split_axis="m", imbalance=1.0)  # fmt: skip
+                  split_axis="m")  # fmt: skip
     assert case.payload() == payload_bytes(ours, sizes)
     assert case.rows == compute_rows(ours, sizes)
 

@@ -25,8 +25,8 @@ def test_nothing_given_is_every_default() -> None:
 
 
 def test_text_and_values_are_the_same_question() -> None:
-    text = {"m": "8192", "n": "4096", "k": "7K", "ranks": "8", "imbalance": "1.5", "tile_cnt": "4"}
-    values = {"m": 8192, "n": 4096.0, "k": 7168, "ranks": 8, "imbalance": 1.5, "tile_cnt": 4}
+    text = {"m": "8192", "n": "4096", "k": "7K", "ranks": "8", "skew": "1.5", "tile_cnt": "4"}
+    values = {"m": 8192, "n": 4096.0, "k": 7168, "ranks": 8, "skew": 1.5, "tile_cnt": 4}
     assert read_scenario("all_to_all_matmul", text) == read_scenario("all_to_all_matmul", values)
 
 
@@ -117,7 +117,7 @@ def test_the_problem_of_a_file_names_the_file_and_that_of_a_flag_does_not(tmp_pa
 
 def test_a_tree_reads_back_as_the_same_question(tmp_path: Path) -> None:
     given: dict[str, object] = {
-        "seq_len": 4096, "ep": 4, "imbalance": 1.25, "rdma": False, "cann": "8.0", "dtype": "int8",
+        "seq_len": 4096, "ep": 4, "skew": 1.25, "rdma": False, "cann": "8.0", "dtype": "int8",
         "schedule": "micro_batch", "micro_batches": 4, "engine": "aiv", "nodes": 2, "phase": "prefill",
     }  # fmt: skip
     question = read_scenario("mixtral-8x7b", given | {"set": {"memory.bandwidth": "1 TB/s"}})

@@ -265,7 +265,11 @@ def test_grouped_matmul_streams_the_weights_of_experts_with_rows(everything: Val
 
 @pytest.mark.parametrize(
     ("left", "more", "why"),
-    [("top_k", {}, "unstated: top_k"), ("", {"imbalance": 2}, "evenly"), ("", {"dtype": "int4"}, "no peak")],
+    [
+        ("top_k", {}, "unstated: top_k"),
+        ("", {"skew": "zipf:1"}, "evenly"),
+        ("", {"dtype": "int4"}, "no peak"),
+    ],
 )
 def test_what_a_grouped_matmul_needs(left: str, more: dict[str, Plain], why: str) -> None:
     sizes = {"m": 64, "n": 64, "k": 64, "experts": 8, "experts_per_rank": 8, "top_k": 2}

@@ -16,6 +16,7 @@ from typing import Any
 from mc2perf.problems import InputError, did_you_mean
 from mc2perf.readers.scenarios import DISPATCHERS, number, typed, unknown_target
 from mc2perf.scenario import SCHEDULES, Input, inputs
+from mc2perf.skew import Skew
 from mc2perf.units import COUNT, NUMBER, Dim
 
 MOST_VALUES = 1_000_000
@@ -27,7 +28,7 @@ _DIGITS = 14
 _INPUTS = {spec.name: (how, spec.default) for spec, how in inputs()}
 _NAMES = ("target", *_INPUTS)
 
-Value = float | str | bool
+Value = float | str | bool | Skew
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,16 @@ class _Reader:
         if item == "":
             raise ValueError(f"has an empty value; write for example {self._example()}")
         if isinstance(item, str) and ".." in item and self.name != "target":
-            return self._range(item)
+            begin = self._beginning(item)
+            return [self._value(item)] if begin is None else self._range(item, begin)
         return [self._value(item)]
+
+    def _beginning(self, item: str) -> str | None:
+        """What stands before the numbers of a range of text; None where text only looks like a range."""
+        if self.name not in _INPUTS or not (begins := _INPUTS[self.name][0].numbers):
+            return ""
+        found = max((begin for begin in begins if item.startswith(begin)), key=len, default=None)
+        return found if found is not None and item[len(found) :][:1].isdigit() else None
 
     def _value(self, item: object) -> Value:
         if self.name == "target":
@@ -179,10 +188,18 @@ class _Reader:
             raise ValueError(f"is not one schedule; write schedule={','.join(SCHEDULES)}")
         return _plain(item, how, default)
 
-    def _range(self, item: str) -> list[float]:
-        if not _numeric(self.name):
+    def _range(self, item: str, begin: str) -> list[Any]:
+        how = _INPUTS[self.name][0] if self.name in _INPUTS else None
+        dim = how and (how.dim or how.numbers.get(begin))
+        if not dim:
             raise ValueError(f"is a range, but only numbers have ranges; write a list, {self.name}=a,b")
-        dim = _INPUTS[self.name][0].dim or COUNT
+        numbers = self._stepped(item.removeprefix(begin), dim)
+        return (
+            [self._value(f"{begin}{number:.15g}") for number in numbers] if how and how.numbers else numbers
+        )
+
+    def _stepped(self, item: str, dim: Dim) -> list[float]:
+        """Numbers from start to end."""
         start, _, rest = (part.strip() for part in item.partition(".."))
         stop, colon, step = (part.strip() for part in rest.partition(":"))
         for missing, what in ((not start, "start"), (not stop, "end"), (colon and not step, "step")):
@@ -225,7 +242,7 @@ def _plain(item: object, how: Input, default: object) -> Value:
         value = typed(item, how, default)
     except ValueError as error:
         raise ValueError(f"is refused: {error}") from None
-    return value if isinstance(value, float | bool) else str(value)
+    return value if isinstance(value, float | bool | Skew) else str(value)
 
 
 def _end(text: str, dim: Dim) -> float:

@@ -10,8 +10,10 @@ from typing import Any
 from mc2perf.operators import TARGETS
 from mc2perf.problems import InputError, did_you_mean
 from mc2perf.readers.models import model_aliases, model_names
+from mc2perf.readers.skew import read_skew
 from mc2perf.readers.structure import read_yaml
 from mc2perf.scenario import Input, Scenario, inputs, is_operator
+from mc2perf.skew import Skew
 from mc2perf.units import NUMBER, WIDTH, Dim, parse
 
 SCENARIO_VERSION = 1
@@ -164,6 +166,8 @@ def typed(value: object, how: Input, default: object) -> object:
         return text
     if how.dim is not None or isinstance(default, float):
         return number(value, how.dim or WIDTH)
+    if isinstance(default, Skew):
+        return read_skew(value)
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise ValueError(f"'{value}' is not true or false")
@@ -177,6 +181,11 @@ def number(value: object, dim: Dim) -> float:
         with suppress(ValueError):
             value = str(parse(value[:-1], NUMBER) * _POWERS[value[-1]])
     return parse(value, dim)
+
+
+def _written(value: object) -> object:
+    """A value as a file holds it."""
+    return str(value) if isinstance(value, Skew) else value
 
 
 def unknown_target(target: str) -> list[str]:
@@ -196,5 +205,5 @@ def scenario_tree(scenario: Scenario, overrides: Mapping[str, str], whole: bool 
         value = getattr(scenario, spec.name)
         foreign = how.only and (how.only == "operator") != is_operator(scenario.target)
         if value is not None and not foreign and (whole or value != spec.default):
-            tree[spec.name] = int(value) if how.dim and how.dim.whole else value
+            tree[spec.name] = int(value) if how.dim and how.dim.whole else _written(value)
     return tree | ({"set": dict(overrides)} if overrides else {})

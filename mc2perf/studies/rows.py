@@ -31,6 +31,7 @@ from mc2perf.rows import (
     best_count,
 )
 from mc2perf.scenario import Scenario, columns_of, inputs, is_operator
+from mc2perf.skew import Skew
 from mc2perf.step import base_line, laid
 from mc2perf.study import Study, study_of
 from mc2perf.table import Block, Values, Words, joined, length
@@ -198,7 +199,8 @@ def _set(rows: Rows, name: str, value: object) -> None:
     name = {"tokens_per_npu": "tokens", "payload_dtype": ""}.get(name, name)
     if isinstance(value, bool):
         rows.say(**{name: "yes" if value else "no"})
-    elif isinstance(value, str):
+    elif isinstance(value, str | Skew):
+        value = str(value)
         rows.say(**{name: value} if name else {})
     else:
         column = np.asarray(value, float)

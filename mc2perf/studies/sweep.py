@@ -24,6 +24,7 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
 from mc2perf.scenario import PIECES, Scenario, columns_of
+from mc2perf.skew import Skew
 from mc2perf.studies.rows import Plan, Rows, rows_of
 from mc2perf.table import Block, Column, Words, joined, merged, only
 
@@ -33,7 +34,7 @@ BLOCK = 65536
 USUALLY_TRIED = 16
 """Counts of pieces tried in every row where none is asked for."""
 
-Value = float | str | bool
+Value = float | str | bool | Skew
 Key = tuple[str, tuple[tuple[str, str], ...]]
 """A machine: the name of its profile, and what an axis overrides in it."""
 

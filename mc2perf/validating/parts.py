@@ -13,8 +13,12 @@ from mc2perf.measurement import Plain
 from mc2perf.model import Experts
 from mc2perf.operators import DTYPES
 from mc2perf.problems import InputError
+from mc2perf.readers.skew import read_skew
+from mc2perf.skew import Busiest, Group, Skew
 from mc2perf.validating.questions import EXCHANGES, GROUPED_MATMUL, number
 from mc2perf.workload.experts import Routing, exchange
+
+EVEN = str(Skew())
 
 
 class Alone(NamedTuple):
@@ -113,8 +117,20 @@ def _routing(question: Mapping[str, Plain], server: Tier, must_say_experts: bool
         dtype="bf16",
         dispatch_dtype="bf16",
         combine_dtype="bf16",
-        imbalance=number(question.get("imbalance", 1.0)),
+        busiest=_busiest(question, experts, ranks),
     )
+
+
+def _busiest(question: Mapping[str, Plain], experts: Experts, ranks: float) -> Busiest:
+    """The busiest rank under the skew that is stated."""
+    try:
+        skew = read_skew(question.get("skew", EVEN))
+    except ValueError as error:
+        raise InputError([f"skew: {error}"]) from None
+    group = Group(experts.count, int(ranks), experts.top_k)
+    if problems := list(skew.problems(group)):
+        raise InputError(problems)
+    return skew.busiest(group)
 
 
 def _counted_copies(question: Mapping[str, Plain], routing: Routing, drops: bool) -> float:
@@ -155,7 +171,7 @@ def grouped_matmul(question: Mapping[str, Plain], machine: Machine) -> Alone:
         raise InputError([f"unstated: {', '.join(missing)}"])
     if dtype not in machine.cube.peak:
         raise InputError([f"dtype: {machine.name} has no peak of {dtype}"])
-    if number(question.get("imbalance", 1)) != 1.0:
+    if question.get("skew", EVEN) != EVEN:
         raise InputError(["inputs: rows of a grouped matmul are priced evenly spread"])
     m, n, k, experts, local, top_k = (number(question[name]) for name in names)
     touched = distinct_experts(experts, top_k, m * experts / local / top_k) * local / experts

@@ -8,6 +8,7 @@ from functools import cache
 from mc2perf.measurement import Plain, Row, Value
 from mc2perf.problems import InputError
 from mc2perf.scenario import inputs, is_operator
+from mc2perf.skew import Skew
 from mc2perf.studies.validate import GAINS, PHASES, QUANTITIES, YIELDS
 
 MIXER_SIZES = frozenset(
@@ -163,8 +164,8 @@ def schedule_of(question: Mapping[str, Plain]) -> str:
 
 @cache
 def defaults() -> dict[str, object]:
-    """Every input of a scenario with its default."""
-    return {spec.name: spec.default for spec, _ in inputs()}
+    """Every input of a scenario with its default, as a row would write it."""
+    return {s.name: str(s.default) if isinstance(s.default, Skew) else s.default for s, _ in inputs()}
 
 
 def number(value: object) -> float:

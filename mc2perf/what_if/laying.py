@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mc2perf.costs import Cost
+from mc2perf.problems import InputError
 from mc2perf.schedules import Conditions
 from mc2perf.study import Study
 from mc2perf.units import Num
@@ -127,6 +128,8 @@ def _pair_parts(pair: Pair, pieces: float, on: Conditions) -> Laid:
 
 
 def _experts_mc2(path: ExpertPath, on: Conditions) -> Laid:
+    if np.ndim(path.by_expert):
+        raise InputError(["skew: pieces of experts that differ in load have no formula in cells"])
     pieces = float(path.experts_per_rank)
     whole, p = path.build(1.0, False), path.build(pieces, True)
     round_cost, buffers = on.round_cost if pieces > 1 else 0.0, max(pieces, 2.0)

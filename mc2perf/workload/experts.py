@@ -6,15 +6,20 @@ gradient on the path and a weight gradient beside it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from mc2perf.costs import Copies, Cost, Costs
-from mc2perf.equations import routing
+from mc2perf.equations import routing, skew
+from mc2perf.equations.skew import Loads
 from mc2perf.model import Experts
 from mc2perf.operators import DTYPES
+from mc2perf.skew import Busiest
 from mc2perf.units import Num
-from mc2perf.workload.parts import ExpertPath, ExpertPieces, Segment, Segments
+from mc2perf.workload.parts import ExpertPath, ExpertPieces, Segment, Segments, inverse_shares
 
 COUNT_BYTES = 8.0
 """One token count travels as a 64-bit integer. [B]"""
@@ -36,19 +41,33 @@ class Routing:
     dtype: str
     dispatch_dtype: str
     combine_dtype: str
-    imbalance: float = 1.0
+    busiest: Busiest = Busiest()
+    redundant: float = 0.0
     capacity_factor: float | None = None
     expert_tp: float = 1.0
 
     @property
     def local_experts(self) -> float:
-        """Experts on one rank."""
-        return self.experts.count / self.ep
+        """Experts on one rank, copies included."""
+        return (self.experts.count + self.redundant) / self.ep
 
     @property
-    def load(self) -> float:
-        """Rows of the busiest rank over tokens x top_k."""
-        return self.imbalance if self.capacity_factor is None else self.capacity_factor
+    def local(self) -> tuple[float, ...]:
+        """Loads of the busiest rank's experts where they differ; a capacity makes all of them alike."""
+        return self.busiest.local if self.capacity_factor is None else ()
+
+    @property
+    def by_expert(self) -> Num:
+        """Pieces like a local expert in the rank's rows; where they differ, of each along the first axis."""
+        if not self.local:
+            return float(self.local_experts)
+        return inverse_shares(self.local)
+
+    def load(self, pieces: Num) -> Num:
+        """Rows of the busiest rank over tokens x top_k; by chance the more the fewer tokens a piece has."""
+        if self.capacity_factor is not None:
+            return self.capacity_factor
+        return self.busiest.factor(self.tokens * self.experts.top_k / pieces)
 
     @property
     def width(self) -> float:
@@ -57,14 +76,28 @@ class Routing:
 
     def rows(self, pieces: Num) -> Num:
         """Rows that one rank's experts compute for one piece."""
-        return self.tokens * self.experts.top_k * self.load / pieces
+        return self.tokens * self.experts.top_k * self.load(pieces) / pieces
+
+    @property
+    def chances(self) -> Loads:
+        """Chance of a token to go to each of the busiest rank's experts, where they differ."""
+        slots = self.experts.count + self.redundant
+        return np.minimum(np.array(self.local) * self.experts.top_k / slots, 1.0)
 
     def touched(self, pieces: Num) -> Num:
-        """Local experts that get at least one row of a piece, expected."""
-        distinct = routing.distinct_experts(
-            self.experts.count, self.experts.top_k, self.tokens * self.ep / pieces
-        )
-        return distinct / self.ep
+        """Local experts of the busiest rank that get at least one row of a piece, expected."""
+        slots, tokens = self.experts.count + self.redundant, self.tokens * self.ep / pieces
+        if self.local:
+            return skew.slots_with_rows(self.chances, tokens)
+        return routing.distinct_experts(slots, self.experts.top_k, tokens) / self.ep
+
+    def touched_each(self) -> Num:
+        """The same of each local expert, the experts along the first axis where they differ."""
+        if not self.local:
+            return self.touched(1.0) / self.local_experts
+        chances = self.chances[self.chances > 0.0].reshape(-1, 1, 1)
+        each: Num = 1.0 - (1.0 - chances) ** (self.tokens * self.ep)
+        return each
 
     def kept(self, places: float) -> float:
         """Share of a token's copies that is left where each of so many places gets only one."""
@@ -75,25 +108,29 @@ class Routing:
 
 def expert_path(costs: Costs, r: Routing) -> ExpertPath:
     """The forward expert path."""
-    return ExpertPath("experts", r.ep, int(r.local_experts), r.tokens, partial(_forward, costs, r))
+    return _path("experts", _forward, costs, r)
 
 
 def expert_path_backward(costs: Costs, r: Routing) -> ExpertPath:
     """The backward expert path."""
-    return ExpertPath("experts backward", r.ep, int(r.local_experts), r.tokens, partial(_backward, costs, r))
+    return _path("experts backward", _backward, costs, r)
+
+
+def _path(name: str, build: Callable[..., ExpertPieces], costs: Costs, r: Routing) -> ExpertPath:
+    return ExpertPath(name, r.ep, int(r.local_experts), r.tokens, partial(build, costs, r), r.by_expert)
 
 
 def _forward(costs: Costs, r: Routing, pieces: Num, by_expert: bool) -> ExpertPieces:
     share = 1.0 if by_expert else pieces
     return ExpertPieces(
         before=before_dispatch(costs, r, share),
-        comm_in=exchange(costs, r, "dispatch", r.dispatch_dtype, pieces),
+        comm_in=exchange(costs, r, "dispatch", r.dispatch_dtype, pieces, by_expert),
         first=grouped(
             costs, r, "ffn1", r.experts.payload_width, (r.matrices - 1) * r.width, pieces, by_expert
         ),
         middle=(activation(costs, r, "activation", share, 1.0),),
         second=grouped(costs, r, "ffn2", r.width, r.experts.payload_width, pieces, by_expert),
-        comm_out=exchange(costs, r, "combine", r.combine_dtype, pieces),
+        comm_out=exchange(costs, r, "combine", r.combine_dtype, pieces, by_expert),
         after=after_combine(costs, r, share),
         beside=shared_experts(costs, r, 1.0, share),
     )
@@ -107,11 +144,11 @@ def _backward(costs: Costs, r: Routing, pieces: Num, by_expert: bool) -> ExpertP
             *_latent(costs, r, "latent up dgrad", r.tokens / share, payload, r.hidden_size),
             _moved(costs, r, "unpermute backward", 2.0, share),
         ),
-        comm_in=exchange(costs, r, "combine backward", r.combine_dtype, pieces),
+        comm_in=exchange(costs, r, "combine backward", r.combine_dtype, pieces, by_expert),
         first=grouped(costs, r, "ffn2 dgrad", payload, r.width, pieces, by_expert),
         middle=(activation(costs, r, "activation backward", share, 2.0),),
         second=grouped(costs, r, "ffn1 dgrad", inner, payload, pieces, by_expert),
-        comm_out=exchange(costs, r, "dispatch backward", r.combine_dtype, pieces),
+        comm_out=exchange(costs, r, "dispatch backward", r.combine_dtype, pieces, by_expert),
         after=(
             _moved(costs, r, "permute backward", 2.0, share),
             *_latent(costs, r, "latent down dgrad", r.tokens / share, r.hidden_size, payload),
@@ -169,23 +206,26 @@ def _moved(costs: Costs, r: Routing, name: str, passes: float, pieces: Num) -> S
     return Segment(name, "compute", costs.vector(name, moved))
 
 
-def exchange(costs: Costs, r: Routing, name: str, dtype: str, pieces: Num) -> Segment:
-    """The all-to-all of the busiest rank."""
+def exchange(
+    costs: Costs, r: Routing, name: str, dtype: str, pieces: Num, by_expert: bool = False
+) -> Segment:
+    """The all-to-all of the busiest rank, or of each of its experts."""
     item, e = DTYPES[dtype], r.experts
+    load = r.load(1.0 if by_expert else pieces)
     size = costs.ledger.run(
         f"{name}: bytes", routing.dispatch_bytes,
-        tokens=r.tokens * r.load / pieces, top_k=e.top_k, payload_width=e.payload_width,
+        tokens=r.tokens * load / pieces, top_k=e.top_k, payload_width=e.payload_width,
         item_size=item.size, scale_bytes=item.scale_bytes_per_row(e.payload_width),
     )  # fmt: skip
-    copies = Copies(r.tokens * r.load / pieces * e.top_k, r.kept(r.ep), r.kept(r.servers))
+    copies = Copies(r.tokens * load / pieces * e.top_k, r.kept(r.ep), r.kept(r.servers))
     return Segment(name, "comm", costs.collective(name, "all_to_all", size, r.ep, copies), "ep")
 
 
 def grouped(costs: Costs, r: Routing, name: str, k: float, n: float, pieces: Num, by_expert: bool) -> Segment:
     """A grouped matmul over the local experts, or over one of them."""
-    rows = r.rows(pieces)
+    rows = r.rows(1.0) / pieces if by_expert else r.rows(pieces)
     groups = 1.0 if by_expert else r.local_experts
-    touched = r.touched(1.0) / pieces if by_expert else r.touched(pieces)
+    touched = r.touched_each() if by_expert else r.touched(pieces)
     sets = r.local_experts if by_expert else 1.0
     return Segment(name, "compute", costs.matmul(name, rows, n, k, r.dtype, groups, touched, sets))
 

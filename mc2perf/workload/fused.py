@@ -10,6 +10,7 @@ import numpy as np
 from mc2perf.costs import Costs
 from mc2perf.model import Experts
 from mc2perf.operators import DTYPES, Operator
+from mc2perf.skew import Busiest
 from mc2perf.units import Num
 from mc2perf.workload.experts import Routing
 from mc2perf.workload.parts import Pair, PairPieces, Segment, Segments
@@ -30,7 +31,8 @@ class Sizes:
     dtype: str
     payload_dtype: str
     split_axis: str
-    imbalance: float
+    busiest: Busiest = Busiest()
+    redundant: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ def fused_pair(costs: Costs, operator: Operator, sizes: Sizes) -> Pair:
         rows=sizes.m,
         build=partial(_pieces, costs, operator, sizes, True),
         inside=partial(_pieces, costs, operator, sizes, False),
+        loads=sizes.busiest.local,
+        of_experts=partial(_of_experts, costs, operator, sizes),
         local_first=operator.local_first and sizes.split_axis == "m",
         experts=int(sizes.experts) if operator.grouped else 0,
         piece_bytes=payload_row_bytes(operator, sizes),
@@ -77,7 +81,7 @@ def payload_row_bytes(operator: Operator, sizes: Sizes) -> Num:
 
 def compute_rows(operator: Operator, sizes: Sizes) -> Num:
     """Rows that the matmul of the busiest rank sees."""
-    return sizes.m * sizes.imbalance * (sizes.ranks if operator.gathered else 1.0)
+    return sizes.m * sizes.busiest.factor(sizes.m) * (sizes.ranks if operator.gathered else 1.0)
 
 
 def payload_bytes(operator: Operator, sizes: Sizes) -> Num:
@@ -109,6 +113,15 @@ def _pieces(
     own = _matmul(costs, operator, s, rows / s.ranks, 1.0)
     rest = _matmul(costs, operator, s, rows * (s.ranks - 1.0) / s.ranks, pieces)
     return PairPieces(_scales(costs, operator, s), Segment(operator.collective, "comm", comm), rest, own)
+
+
+def _of_experts(costs: Costs, operator: Operator, s: Sizes, pieces: Num, experts: float) -> PairPieces:
+    """Pieces of so many local experts each, whose shares of the rows differ."""
+    size, rows = payload_bytes(operator, s) / pieces, compute_rows(operator, s) / pieces
+    comm = costs.collective(operator.collective, operator.collective, size, s.ranks, launched=False)
+    cost = costs.matmul("matmul", rows, s.n, s.k, s.dtype, experts, sets=s.experts / experts)
+    matmul = Segment("grouped matmul", "compute", cost)
+    return PairPieces(_scales(costs, operator, s), Segment(operator.collective, "comm", comm), (matmul,))
 
 
 def _matmul(costs: Costs, operator: Operator, s: Sizes, rows: Num, pieces: Num) -> Segments:
@@ -160,6 +173,7 @@ def moe_layer_routing(s: Sizes, top_k: float, shared_width: float, combine_dtype
         dtype=s.dtype,
         dispatch_dtype=s.payload_dtype,
         combine_dtype=combine_dtype,
-        imbalance=s.imbalance,
+        busiest=s.busiest,
+        redundant=s.redundant,
         capacity_factor=capacity_factor,
     )

@@ -18,6 +18,7 @@ from mc2perf.costs import Cost, Costs
 from mc2perf.equations import attention, steps, training
 from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES
+from mc2perf.skew import Busiest
 from mc2perf.units import Num
 from mc2perf.workload.experts import Routing, expert_path, expert_path_backward, joined
 from mc2perf.workload.parts import Pair, PairPieces, Part, Plain, Ring, Segment, Segments
@@ -45,8 +46,9 @@ class Layout:
     dtype: str
     dispatch_dtype: str
     combine_dtype: str
-    imbalance: float
     capacity_factor: float | None
+    busiest: Busiest = Busiest()
+    redundant: float = 0.0
     sp: bool = True
     cp: float = 1.0
     pp: float = 1.0
@@ -99,7 +101,8 @@ def routing_of(model: Model, layout: Layout) -> Routing:
         dtype=layout.dtype,
         dispatch_dtype=layout.dispatch_dtype,
         combine_dtype=layout.combine_dtype,
-        imbalance=layout.imbalance,
+        busiest=layout.busiest,
+        redundant=layout.redundant,
         capacity_factor=layout.capacity_factor,
     )
 

@@ -6,9 +6,11 @@ Times may be columns: n is then an array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from mc2perf.costs import Cost
 from mc2perf.units import Num
@@ -54,6 +56,19 @@ class Ring(Plain):
     """Attention with context parallelism: keys and values travel beside it; what is left over is exposed."""
 
 
+def inverse_shares(loads: Sequence[float]) -> Num:
+    """Into how many pieces like each of these a whole would fall: along the first of three axes.
+
+    Examples
+    --------
+    >>> inverse_shares([3.0, 0.0, 1.0]).ravel().round(2).tolist()
+    [1.33, 4.0]
+    """
+    some = np.array([load for load in loads if load > 0.0]).reshape(-1, 1, 1)
+    inverse: Num = some.sum() / some
+    return inverse
+
+
 class PairPieces(NamedTuple):
     """One piece of a pair: what is sent once before, the transfer, the matmul, own rows, what follows."""
 
@@ -66,7 +81,11 @@ class PairPieces(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """A collective next to a matmul; ``build(n, local_first)`` prices a piece."""
+    """A collective next to a matmul; ``build(n, local_first)`` prices a piece.
+
+    Where local experts differ in load, ``loads`` has that of each, and ``of_experts(n, e)`` prices pieces
+    of e experts with a share of 1 / n, along the first axis.
+    """
 
     name: str
     order: Literal["comm_first", "compute_first"]
@@ -78,6 +97,8 @@ class Pair:
     piece_bytes: Num = 0.0
     scale_bytes: Num = 0.0
     inside: Callable[[Num, bool], PairPieces] | None = None
+    loads: tuple[float, ...] = ()
+    of_experts: Callable[[Num, float], PairPieces] | None = None
 
     def build_inside(self, pieces: Num, local_first: bool) -> PairPieces:
         """A piece inside one kernel: its transfer is not launched by the host."""
@@ -100,13 +121,18 @@ class ExpertPieces(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpertPath:
-    """Gate, dispatch, experts, combine; ``build(n, by_expert)`` prices a piece of tokens or one expert."""
+    """Gate, dispatch, experts, combine; ``build(n, by_expert)`` prices a piece of tokens or one expert.
+
+    ``by_expert`` is the n that makes a piece of one local expert; where experts differ in load, of each of
+    them along the first of three axes.
+    """
 
     name: str
     ranks: float
     experts_per_rank: int
     tokens: Num
     build: Callable[[Num, bool], ExpertPieces]
+    by_expert: Num = 1.0
 
 
 Part = Plain | Pair | ExpertPath

@@ -22,13 +22,16 @@ def to_explanation(answer: Answer) -> str:
 
 
 def _lines(step: Step) -> list[str]:
-    value = (
-        ", ".join(f"{v:.9g}" for v in step.value) if isinstance(step.value, tuple) else f"{step.value:.9g}"
-    )
+    value = ", ".join(map(_said, step.value)) if isinstance(step.value, tuple) else _said(step.value)
     if not step.formula:
-        given = ", ".join(f"{name} = {number:.9g}" for name, number in step.numbers.items())
+        given = ", ".join(f"{name} = {_said(number)}" for name, number in step.numbers.items())
         return [f"   with {given}", f"   = {value}"]
     return [f"   {step.formula}", f"   = {substituted(step)}", f"   = {value}"]
+
+
+def _said(number: float | tuple[float, ...]) -> str:
+    """A number, or one for each of unequal pieces."""
+    return f"[{', '.join(map(_said, number))}]" if isinstance(number, tuple) else f"{number:.9g}"
 
 
 def substituted(step: Step) -> str:
@@ -40,4 +43,4 @@ def substituted(step: Step) -> str:
     '2 + 3 / 2'
     """
     names = re.compile(r"\b(" + "|".join(map(re.escape, step.numbers)) + r")\b")
-    return names.sub(lambda found: f"{step.numbers[found[0]]:.9g}", step.formula)
+    return names.sub(lambda found: _said(step.numbers[found[0]]), step.formula)

@@ -9,6 +9,7 @@ from mc2perf.problems import InputError
 from mc2perf.readers.measured import (
     communication,
     communication_matrix,
+    expert_counts,
     expert_load,
     groups,
     hccl_test,
@@ -36,6 +37,7 @@ FORMATS: tuple[Format, ...] = (
     *tables.FORMATS,
     *tiles.FORMATS,
     expert_load.FORMAT,
+    expert_counts.FORMAT,
     hccl_test.FORMAT,
     *nccl_tests.FORMATS,
     *training_log.FORMATS,

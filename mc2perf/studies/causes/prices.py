@@ -9,6 +9,7 @@ from dataclasses import replace
 from mc2perf.answer import Row
 from mc2perf.costs import link_bandwidth
 from mc2perf.machine import Engine, Machine
+from mc2perf.skew import Factor
 from mc2perf.studies.causes.pair import Pair, Price
 from mc2perf.units import show
 
@@ -76,13 +77,14 @@ PARTS: dict[str, Callable[[Row], float]] = {
 
 def by_imbalance(pair: Pair, left: float) -> Price:
     """At the load that was counted, else at the one that would explain what is left."""
-    known = pair.seen.imbalance
+    known, group = pair.seen.imbalance, pair.told.study.group
+    most = group.most if group else 1.0
     if not math.isnan(known):
         return Price(
-            _added(pair, imbalance=max(known, 1.0)) or 0.0, f"at the measured {known:.3g} x the mean"
+            _added(pair, skew=Factor.of(min(max(known, 1.0), most))) or 0.0,
+            f"at the measured {known:.3g} x the mean",
         )
-    most = max(float(str(pair.told.answer.resolved.get(name, 1.0))) for name in ("ep", "ranks"))
-    factor, time = solved(lambda f: _added(pair, imbalance=f), left, max(most, 1.0))
+    factor, time = solved(lambda f: _added(pair, skew=Factor.of(f)), left, most)
     return Price(time, f"{_even(factor, most)}the busiest rank carried {factor:.3g} x the mean")
 
 
