@@ -50,6 +50,7 @@ class Row:
     bubble_share: float = 0.0
     time_per_output_token: float = 0.0
     imbalance: float = 1.0
+    hottest_expert: float = 1.0
     bound: str = ""
     flat_region: tuple[int, int] = (1, 1)
     default_pieces: int = 0

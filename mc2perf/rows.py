@@ -160,6 +160,7 @@ class Results(Mapping[str, Numbers]):
 DEFINITIONS: dict[str, Callable[[Results], Num]] = {
     "pieces": lambda r: r.outcome.pieces,
     "imbalance": lambda r: r.study.imbalance,
+    "hottest_expert": lambda r: r.study.hottest_expert,
     "piece_rows": lambda r: r.outcome.piece_rows,
     "total_time": lambda r: r.total,
     "serial_time": lambda r: r.serial,

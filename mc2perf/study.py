@@ -101,6 +101,7 @@ class Study:
     layout: Layout | None = None
     group: Group | None = None
     imbalance: Num = 1.0
+    hottest_expert: float = 1.0
 
     def parts(self) -> list[tuple[float, Part]]:
         """Every part with how often it runs."""
@@ -211,6 +212,7 @@ def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study
     return Study(
         scenario, costs, layers, layout.tokens, layout.tokens, npus, model,
         micro_batches_of(scenario, samples), samples, resolved, reasons, layout, group, imbalance,
+        layout.busiest.hottest,
     )  # fmt: skip
 
 
@@ -258,7 +260,7 @@ def _operator_study(scenario: Scenario, costs: Costs) -> Study:
     asked = scenario.micro_batches
     return Study(
         scenario, costs, layers, tokens, sizes.m, npus, None, asked, 0.0, resolved, reasons, None, group,
-        imbalance,
+        imbalance, sizes.busiest.hottest,
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ GOOD: dict[str, str] = {
             "0-1": {"Transport Type": "HCCS", "Transit Size(MB)": 16, "Transit Time(ms)": 1}}}}}
     ),
     "communication_group.json": JSON({"collective": [[0, 1], [2, 3]], "p2p": [[0, 1]]}),
+    "expert_counts": "layer,expert,tokens\n0,0,100\n0,1,300\n",
     "expert_load": "100,100,100,100\n400,0,0,0\n",
     "training_log": formats.log(100.0, 90.0, 90.0),
     "training_baseline.json": JSON({"time info": [100.0, 90.0, 91.0]}),
