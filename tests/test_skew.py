@@ -102,7 +102,7 @@ def test_fused_experts_against_pricing_and_playing_each() -> None:
         on = s.conditions(path)
         order: timeline.Order = "comm_first" if name == "ffn1" else "compute_first"
         played = timeline.two_stages(
-            order, [first(c) for c in comm], [first(c.work) + on.round_cost for c in compute],
+            order, [first(c) + on.round_cost for c in comm], [first(c.work) for c in compute],
             buffers=4, comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
         )  # fmt: skip
         total += played.total + first(compute[0].launch) + first(whole.comm_in.cost.launch)
