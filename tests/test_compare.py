@@ -339,7 +339,7 @@ WORDS = ("--ep", "16", "--hardware", "atlas_800t_a3")
 
 def test_every_form_says_the_same(run: Command, tmp_path: Path) -> None:
     before = "alltoall=" + trace(tmp_path / "a", line(truth()))
-    after = "mc2=" + trace(tmp_path / "m", line(truth("mc2", imbalance=1.3)))
+    after = "mc2=" + trace(tmp_path / "m", line(truth("mc2", skew=1.3)))
     code, text, err = run(TARGET, before, after, *WORDS)
     assert (
         (code, err) == (0, "")

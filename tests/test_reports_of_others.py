@@ -30,7 +30,7 @@ def test_half_the_payload_takes_half_the_time() -> None:
 
 def test_the_busiest_rank_sets_the_pace() -> None:
     """torchtitan#3434: 773.8 ms balanced, 3139.8 ms as routed: a skew of 4.06."""
-    assert 773.8 * exchange(imbalance=4.06) / exchange() == pytest.approx(3139.8, rel=0.002)
+    assert 773.8 * exchange(skew=4.06) / exchange() == pytest.approx(3139.8, rel=0.002)
 
 
 def test_bytes_of_a_low_latency_exchange() -> None:
