@@ -63,7 +63,9 @@ def _by_formula(
     once = pair.build(1.0, False)
     single = np.asarray(once.comm.cost.work + work_of(once.compute))[..., 0]
     best = best_piece_count(a, b, c, single=single, largest=most)
-    beside = neighbours(np.asarray(best.pieces)[:, None], feasible, counts)
+    wanted = np.asarray(best.pieces)[:, None]
+    # prices may differ row by row where rows to cut do not: those of machines side by side
+    beside = neighbours(wanted, np.broadcast_to(feasible, (len(wanted), counts.shape[-1])), counts)
     low, high = (np.where(n < 2.0, single, branches_time(a, b, c, n)) for n in beside)
     return np.asarray(np.where(low <= high, beside[0], beside[1]))
 

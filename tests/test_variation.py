@@ -122,3 +122,13 @@ def test_slower_links_carry_no_size_faster_than_they_could(name: str) -> None:
                     late = Costs(slow, Ledger(), engine, cuts_messages=True).collective(*asked)
                     best = np.min(np.asarray(fast.work) / sizes)
                     assert np.all(np.asarray(late.work) / sizes >= 100.0 * best)
+
+
+def test_a_formula_chooses_a_count_for_every_machine() -> None:
+    given = {**QUESTIONS["linear"], "policy": "closed_form"}
+    study, machine = asked(given)
+    rates = np.array([[0.05], [0.3], [1.0], [4.0]]) * machine.tiers["node"].link_rate
+    path = "tiers.node.link_rate"
+    together = times(study(varied(machine, {path: rates})))["mc2"]
+    single = [times(study(varied(machine, {path: float(rate)})))["mc2"].item() for rate in rates[:, 0]]
+    assert together.ravel().tolist() == pytest.approx(single, rel=1e-14)

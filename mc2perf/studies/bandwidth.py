@@ -20,8 +20,10 @@ DECADES = 3.0
 """Rates are tried from a thousandth to a thousand times the profile's."""
 
 GRID = 121
-REFINED = 4
-"""Rates tried at once, and how often the interval between two of them is searched again."""
+"""Rates tried over all decades."""
+
+FINER, REFINED = 11, 7
+"""Rates tried between two of them, and how often an interval is divided again."""
 
 LITTLE = 0.05
 """Share of the time below which exposed communication hardly matters."""
@@ -104,6 +106,6 @@ def _from(price: Price, path: str, now: float, sign: Sign, tried: Numbers, holds
     for _ in range(REFINED):
         broken = np.flatnonzero(~holds)
         last = int(broken[-1]) if broken.size else 0
-        tried = np.linspace(tried[last], tried[min(last + 1, GRID - 1)], GRID)
-        holds = sign.holds(price({path: now * 10.0**tried}, GRID))
+        tried = np.linspace(tried[last], tried[min(last + 1, len(tried) - 1)], FINER)
+        holds = sign.holds(price({path: now * 10.0**tried}, FINER))
     return float(tried[-1])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mc2perf.cutting import CUTS
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.rows import Outcome, Results, at_count, best_count
@@ -109,9 +110,9 @@ def side_by_side(
 
     Notes
     -----
-    Tiles that a formula or CANN cuts are cut for one machine at a time.
+    Tiles that may differ in length are cut for one machine at a time.
     """
-    step = 1 if scenario.policy in ("closed_form", "cann", "uneven") else AT_ONCE
+    step = 1 if scenario.policy in CUTS else AT_ONCE
     parts = []
     for first in range(0, count, step):
         rows = min(step, count - first)
