@@ -765,7 +765,7 @@ class Costs:
         wiring = "switch" if tier.wiring == "pcie" else tier.wiring
         key = (wiring, collectives.pattern(name))
         bandwidth = link_bandwidth(tier, ranks) * wires.efficiency
-        if name == "all_to_all" and math.isfinite(wires.per_peer):
+        if name == "all_to_all" and np.all(np.isfinite(wires.per_peer)):
             work = self.ledger.run(
                 f"{label}: time", collectives.posted_exchange_time,
                 size=size, ranks=ranks, messages=messages or ranks - 1.0, rows=rows, latency=wires.latency,

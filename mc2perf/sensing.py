@@ -12,7 +12,7 @@ from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_scenario
 from mc2perf.scenario import is_operator
 from mc2perf.studies.sensitivity import Sensitivity, sensitivity
-from mc2perf.studies.uncertainty import UNCERTAINTY
+from mc2perf.studies.uncertainty import UNCERTAINTY, Uncertainty
 from mc2perf.units import COUNT, NUMBER, parse
 
 MOST_SAMPLES = 65536
@@ -59,7 +59,7 @@ def ask_sensitivity(
     'cube.peak.bf16'
     """
     problems: list[str] = []
-    kinds = _kinds(uncertainty, problems)
+    off = _uncertainty(uncertainty, problems)
     step = _share("by", by, problems)
     count = _count(samples, problems)
     try:
@@ -70,7 +70,7 @@ def ask_sensitivity(
         raise InputError([*problems, *error.problems]) from None
     if problems:
         raise InputError(problems)
-    return sensitivity(scenario, machine, model, step, kinds, count)
+    return sensitivity(scenario, machine, model, step, off, count)
 
 
 def _share(name: str, text: str, problems: list[str]) -> float:
@@ -85,9 +85,9 @@ def _share(name: str, text: str, problems: list[str]) -> float:
     return value
 
 
-def _kinds(texts: Sequence[str], problems: list[str]) -> dict[str, float]:
+def _uncertainty(texts: Sequence[str], problems: list[str]) -> Uncertainty:
     """How far every kind of number is off."""
-    kinds = dict(UNCERTAINTY)
+    kinds: dict[str, float] = {}
     for text in (part for one in texts for part in one.split(",")):
         kind, equals, share = (part.strip() for part in text.partition("="))
         if not equals or kind not in KINDS:
@@ -95,7 +95,7 @@ def _kinds(texts: Sequence[str], problems: list[str]) -> dict[str, float]:
             problems.append(f"uncertainty: '{text}' is not KIND=SHARE{known}; write for example assumed=50%")
         else:
             kinds[kind] = _share(f"uncertainty: {kind}", share, problems)
-    return kinds
+    return Uncertainty({**UNCERTAINTY, **kinds}, frozenset(kinds))
 
 
 def _count(text: str, problems: list[str]) -> int:

@@ -16,6 +16,7 @@ from mc2perf import evaluate
 from mc2perf.answer import Row
 from mc2perf.api import estimate
 from mc2perf.cli import app
+from mc2perf.machine import Quantity
 from mc2perf.problems import InputError
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_scenario
@@ -25,7 +26,7 @@ from mc2perf.studies.bandwidth import SIGNS
 from mc2perf.studies.breakeven import HIDDEN
 from mc2perf.studies.sensitivity import Sensitivity
 from mc2perf.studies.side_by_side import side_by_side
-from mc2perf.studies.uncertainty import UNCERTAINTY, relative_uncertainty, sampled
+from mc2perf.studies.uncertainty import UNCERTAINTY, Uncertainty, sampled, stated_uncertainty
 from mc2perf.variation import parameters, varied
 
 QUESTIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -132,7 +133,7 @@ def test_confidence_counts_what_single_estimates_choose() -> None:
     machine = load_machine(scenario.hardware)
     answer = ask_sensitivity(target, given, {}, samples="24")
     used = {id(q) for q in side_by_side(scenario, machine, None, {}, 1).used.values()}
-    columns = sampled([p for p in parameters(machine) if id(p.quantity) in used], UNCERTAINTY, 24)
+    columns = sampled([p for p in parameters(machine) if id(p.quantity) in used], Uncertainty(), 24)
     rows = []
     for i in range(24):
         one = varied(machine, {path: float(values[i]) for path, values in columns.items()})
@@ -167,9 +168,17 @@ def test_the_price_of_a_choice_when_rates_are_off() -> None:
     assert len(answer.off) == 8 and paid > 0.0
 
 
-def test_what_a_profile_states_goes_before_what_its_kind_stands_for() -> None:
-    quantity = next(p.quantity for p in parameters(load_machine("atlas_800i_a2")) if p.path == "cube.cores")
-    assert relative_uncertainty(quantity, UNCERTAINTY) == UNCERTAINTY["datasheet"]
+def test_what_a_fit_states_goes_before_what_its_kind_stands_for() -> None:
+    found = {p.path: p.quantity for p in parameters(load_machine("atlas_800t_a3"))}
+    cores, kernel = found["cube.cores"], found["kernels.grouped.utilisation"]
+    assert Uncertainty().of(cores) == UNCERTAINTY["datasheet"]
+    # "median error 5 %": half of all normal errors are within 0.6745 standard deviations
+    assert "median error 5 %" in kernel.ref and Uncertainty().of(kernel) == pytest.approx(0.05 / 0.6745)
+    assert Uncertainty({"fitted": 0.5}, frozenset({"fitted"})).of(kernel) == 0.5
+    odd = [Quantity(1.0, "s", "fitted", ref) for ref in ("95 %: a to b", "95 %: 1 us to", "95 %: 1 B to 2 B")]
+    assert [stated_uncertainty(quantity) for quantity in odd] == [None] * 3
+    slope = Quantity(1e-12, "s/B", "fitted", "x.txt, 9 rows; 95 %: 0.9 us/MiB to 1.2 us/MiB; more")
+    assert stated_uncertainty(slope) == pytest.approx(0.3e-6 / 2**20 / 2 / 1.96 / 1e-12)
 
 
 def test_the_same_question_has_the_same_answer() -> None:

@@ -17,7 +17,7 @@ from mc2perf.rows import FLAT, ROUNDING
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.studies.bandwidth import Price, Reach, hiding_rates
 from mc2perf.studies.side_by_side import Laid, SideBySide, side_by_side
-from mc2perf.studies.uncertainty import Spread, relative_uncertainty, sampled
+from mc2perf.studies.uncertainty import Spread, Uncertainty, sampled
 from mc2perf.variation import Parameter, parameters
 
 Numbers = NDArray[np.float64]
@@ -130,7 +130,7 @@ def sensitivity(
     machine: Machine,
     model: Model | None,
     by: float,
-    kinds: Mapping[str, float],
+    uncertainty: Uncertainty,
     samples: int,
 ) -> Sensitivity:
     """Price every parameter that an answer rests on.
@@ -143,8 +143,8 @@ def sensitivity(
         Where, and what unless it is an operator.
     by : float
         How much less and more of every parameter, relative.
-    kinds : mapping
-        Kind of a number to its relative uncertainty.
+    uncertainty : Uncertainty
+        How far numbers are off.
     samples : int
         Samples of the uncertain parameters.
 
@@ -170,7 +170,7 @@ def sensitivity(
     power = 1.0 if is_operator(scenario.target) else -1.0
     effects = [*_columns(price, vary, choice, by, power), *_one_by_one(price, vary, choice, by, power)]
     effects = _with_shares(
-        [replace(e, uncertainty=_uncertainty(e, vary, kinds)) for e in effects if e.quantity != 0.0]
+        [replace(e, uncertainty=_uncertainty(e, vary, uncertainty)) for e in effects if e.quantity != 0.0]
     )
     rates = {p.path: float(p.quantity) for p in found if p.path.endswith(".link_rate")}
     return Sensitivity(
@@ -179,10 +179,10 @@ def sensitivity(
         choice=choice,
         effects=tuple(sorted(effects, key=lambda e: (-e.size, e.path))),
         fixed=tuple(p.path for p in found if p.fixed),
-        confidence=_confidence(price(sampled(vary, kinds, samples), samples), base, samples),
+        confidence=_confidence(price(sampled(vary, uncertainty, samples), samples), base, samples),
         reaches=tuple(hiding_rates(price, rates)),
         off=tuple(_rates_off(price, parameters(machine), base)),
-        kinds=kinds,
+        kinds=uncertainty.kinds,
     )
 
 
@@ -260,9 +260,9 @@ def _effect(p: Parameter, by: float, less: Change, more: Change) -> Effect:
     )
 
 
-def _uncertainty(effect: Effect, vary: Sequence[Parameter], kinds: Mapping[str, float]) -> float:
+def _uncertainty(effect: Effect, vary: Sequence[Parameter], uncertainty: Uncertainty) -> float:
     exact = {p.path for p in vary if p.exact}
-    return 0.0 if effect.path in exact else relative_uncertainty(effect.quantity, kinds)
+    return 0.0 if effect.path in exact else uncertainty.of(effect.quantity)
 
 
 def _with_shares(effects: Sequence[Effect]) -> list[Effect]:

@@ -226,7 +226,7 @@ def _reached(reach: Reach) -> str:
 
 def _assumes(found: Sensitivity) -> Iterator[str]:
     kinds = ", ".join(f"{kind} {share * 100:g} %" for kind, share in found.kinds.items())
-    yield f"assumes: one standard deviation of a number, where its profile states none: {kinds}"
+    yield f"assumes: one standard deviation of a number, where its fit states no error: {kinds}"
     yield "assumes: numbers are off independently of each other, log-normal, within range; counts are exact"
     yield "assumes: each profile has its own best schedule and count; the samples keep the choice of this one"
 
