@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mc2perf import legality, schedules
+from mc2perf import cases, legality, schedules
 from mc2perf.costs import Costs, Ledger
 from mc2perf.equations.serving import tokens_per_step
 from mc2perf.expert_groups import model_group, operator_group
@@ -154,12 +154,12 @@ class Study:
         return flops if self.scenario.phase == "train" else flops / 3.0
 
     @functools.cached_property
-    def cases(self) -> tuple[legality.Case, ...]:
+    def cases(self) -> tuple[cases.Case, ...]:
         """The fused operators that mc2 uses, wherever there is somebody to communicate with."""
         if self.model is not None:
             assert self.layout is not None
-            return tuple(legality.model_cases(self.costs, self.scenario, self.model, self.layout))
-        return tuple(legality.target_cases(self.costs, self.scenario, float(str(self.resolved["ranks"]))))
+            return tuple(cases.model_cases(self.costs, self.scenario, self.model, self.layout))
+        return tuple(cases.target_cases(self.costs, self.scenario, float(str(self.resolved["ranks"]))))
 
     @functools.cached_property
     def verdict(self) -> legality.Verdict:

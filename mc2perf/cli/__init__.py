@@ -14,6 +14,8 @@ from mc2perf.cli.audit import EXAMPLE as AUDIT
 from mc2perf.cli.audit import audit
 from mc2perf.cli.breakeven import EXAMPLE as BREAKEVEN
 from mc2perf.cli.breakeven import breakeven
+from mc2perf.cli.check import EXAMPLE as CHECK
+from mc2perf.cli.check import check
 from mc2perf.cli.compare import EXAMPLE as COMPARE
 from mc2perf.cli.compare import compare
 from mc2perf.cli.diff import EXAMPLE as DIFF
@@ -71,6 +73,7 @@ app.command(cls=GroupedHelp, epilog=f"Example: {EXAMPLE}")(sweep)
 app.command(cls=GroupedHelp, epilog=f"Example: {BREAKEVEN}")(breakeven)
 app.command(cls=GroupedHelp, epilog=f"Example: {SENSITIVITY}")(sensitivity)
 app.command(cls=GroupedHelp, epilog=f"Example: {DIFF}")(diff)
+app.command(cls=GroupedHelp, epilog=f"Example: {CHECK}")(check)
 app.command(cls=GroupedHelp, epilog=f"Example: {VALIDATE}")(validate)
 app.command(cls=GroupedHelp, epilog=f"Example: {COMPARE}")(compare)
 app.command(cls=GroupedHelp, epilog=f"Example: {AUDIT}")(audit)

@@ -23,10 +23,7 @@ def _asks(source: Source, **tests: Test) -> tuple[Rule, ...]:
 
 _WHOLE = Rule(of=("experts",), test=MultipleOf("ranks"), source=README)
 _ROWS_OF_32 = Rule(of=("k",), test=MultipleOf(32.0), source=README)
-_A2_RANKS = (
-    *_asks(README, ranks=Within(16.0, 256.0)),
-    Rule(of=("ranks",), test=MultipleOf(8.0), source=README),
-)
+_RANKS_OF_8 = Rule(of=("ranks",), test=MultipleOf(8.0), source=README)
 
 
 def _variant(operator: str, version: str, family: str, *rules: Rule, minds: tuple[str, ...] = ()) -> Variant:
@@ -37,7 +34,8 @@ def _variant(operator: str, version: str, family: str, *rules: Rule, minds: tupl
 
 def _a2_mesh(operator: str, version: str, source: Source, *more: Rule) -> Variant:
     return _variant(
-        operator, version, "a2", *_A2_RANKS, _ROWS_OF_32, *more, window("a2_mesh_mb", V3),
+        operator, version, "a2", *_asks(README, ranks=Within(16.0, 256.0)), _RANKS_OF_8, _ROWS_OF_32,
+        *more, window("a2_mesh_mb", V3),
         *_asks(source, m=Within(1.0, 256.0), k=Within(32.0, 7168.0), top_k=Within(1.0, 16.0),
                experts_per_rank=Within(1.0, 24.0)),
         minds=(ONE_GROUP,),
@@ -46,9 +44,8 @@ def _a2_mesh(operator: str, version: str, source: Source, *more: Rule) -> Varian
 
 def _a2_levels(operator: str, version: str, source: Source, tokens: float, buffer: str) -> Variant:
     return _variant(
-        operator, version, "a2", *_A2_RANKS, _ROWS_OF_32, window(buffer, source),
-        *_asks(README_V2, experts=Within(2.0, 512.0)),
-        Rule(of=("ranks",), test=Within(16.0, 64.0), source=README_V2),
+        operator, version, "a2", _RANKS_OF_8, _ROWS_OF_32, window(buffer, source),
+        *_asks(README_V2, ranks=Within(16.0, 64.0), experts=Within(2.0, 512.0)),
         *_asks(source, m=Within(1.0, tokens), k=Within(32.0, 10240.0), top_k=Within(1.0, 16.0)),
     )  # fmt: skip
 

@@ -168,8 +168,10 @@ class Rule:
         UnknownError
             A fact that it needs was not given.
         """
-        applies = np.all([np.asarray(facts[name] == wanted) for name, wanted in self.when], axis=0)
-        if not np.any(applies):
+        applies: Any = True
+        for name, wanted in self.when:
+            applies = applies & np.asarray(facts[name] == wanted)
+        if applies is not True and not np.any(applies):
             return False
         return applies & ~np.asarray(self.test.holds(self.value(facts), facts))
 

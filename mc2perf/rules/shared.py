@@ -67,4 +67,5 @@ def buffsize_at_least(megabytes: float, source: Source) -> Rule:
 
 def window(fact: str, source: Source) -> Rule:
     """The window of these sizes, in MB of 2^20 bytes, against HCCL_BUFFSIZE."""
-    return Rule(of=(fact,), test=Within(most="hccl_buffsize"), source=source)
+    says = f"needs {{{fact}:.1f}} MB of HCCL_BUFFSIZE, has {{hccl_buffsize:.0f}}"
+    return Rule(of=(fact,), test=Within(most="hccl_buffsize"), says=says, source=source)
