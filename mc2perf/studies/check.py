@@ -94,7 +94,7 @@ def cases_of(question: Question) -> tuple[Case, ...]:
         The question contradicts itself.
     """
     machine = question.machine
-    costs = Costs(machine, Ledger(), question.scenario.engine)
+    costs = Costs(machine, Ledger(), question.scenario.engine, decode=question.scenario.phase == "decode")
     if question.model is not None:
         return tuple(_model_cases(costs, as_columns(question.scenario), question.model))
     scenario = question.scenario
