@@ -147,6 +147,8 @@ class Bench:
         self.kind = BACKENDS[backend]
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if self.kind == "cpu":
+            if asked.pin:
+                os.sched_setaffinity(0, range(local * asked.threads, (local + 1) * asked.threads))
             torch.set_num_threads(asked.threads)
             self.device = "cpu"
         else:
@@ -434,6 +436,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--inner", type=whole, default=1, help="runs of one repetition, their mean counts (default: 1)")
     add("--flush", type=int, metavar="MIB", help="written before each repetition (default: 256; CPU: 0)")
     add("--threads", type=whole, default=1, help="threads of a matmul on a CPU (default: 1)")
+    add("--pin", action="store_true", help="keep every rank, its gloo threads too, on cores of its own")
     add("--output", type=Path, default=Path("measured"), help="folder of the tables (default: measured)")
     asked = parser.parse_args(words)
     asked.operator, asked.dtype = asked.operator or list(OPERATORS), asked.dtype or ["bf16"]
