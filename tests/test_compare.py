@@ -204,7 +204,13 @@ def test_fused_operators_that_did_not_run(tmp_path: Path) -> None:
     assert (first.cause, first.evidence) == ("the fused operators did not run", "supported")
     assert first.share == pytest.approx(1.0, abs=1e-3)
     fused = "mc2=" + kernels(tmp_path / "mc2.csv", ("AlltoAllvGroupedMatMul", 1.0), ("MatMulV2", 2.0))
-    assert cause(only(measured, fused), "did not run").evidence == "contradicted"
+    run = only(measured, fused)
+    assert cause(run, "did not run").evidence == "contradicted"
+    by_name = {row.name: row for row in run.lines}
+    assert by_name["MC2 kernels"].measured == pytest.approx(1.0) and math.isnan(by_name["GMM"].predicted)
+    busy, told = by_name["compute + exposed"], truth("mc2")
+    assert busy.measured == pytest.approx(serial.total_time - serial.free_time)
+    assert busy.predicted == pytest.approx(told.total_time - told.free_time)
 
 
 def test_contention_is_solved_for(tmp_path: Path) -> None:
@@ -234,6 +240,16 @@ def test_tcp_is_priced_where_operators_fall_back(tmp_path: Path) -> None:
     assert cause(run, "TCP").evidence == "contradicted" and "20 GB/s" in cause(run, "TCP").why
     (run,) = ask_compare("mixtral-8x7b", ["alltoall=" + files[0][4:]], given, {}).runs
     assert not any("TCP" in c.cause and c.priced for c in run.causes)  # serial falls back to nothing
+
+
+def test_time_before_the_first_task(tmp_path: Path) -> None:
+    head, row = HEADER.format(rank="").strip() + ",Preparing\n", line(truth(), free=0.5).strip()
+    file = tmp_path / "t.csv"
+    file.write_text(head + f"{row},400000\n")
+    found = cause(only(str(file)), "late start")
+    assert found.evidence == "supported" and found.explains == pytest.approx(0.4)
+    file.write_text(head + f"{row},0\n")
+    assert not any("late start" in c.cause for c in only(str(file)).causes)
 
 
 LOG = " iteration {n:8d}/ 100 | elapsed time per iteration (ms): {ms:.1f} | global batch size: 16 |\n"

@@ -37,6 +37,11 @@ class Prediction:
     gmm: float
 
     @property
+    def fused(self) -> bool:
+        """Whether kernels hold communication, which a profiler counts as computing."""
+        return self.row.schedule == "mc2" and not self.row.reason
+
+    @property
     def bubble(self) -> float:
         """Waiting for other pipeline stages."""
         return self.row.bubble_share * self.row.total_time
@@ -125,7 +130,8 @@ class Line:
 
 
 LOGGED = "step (log)"
-IF_MEASURED = (LOGGED, "bubble", "GMM", "HCCL", "transfer", "tokens/s/NPU")
+BUSY = "compute + exposed"
+IF_MEASURED = (LOGGED, "bubble", "GMM", "MC2 kernels", "HCCL", "transfer", "tokens/s/NPU")
 """Rows that need a measurement; the others say what is predicted anyway."""
 
 Pick = Callable[[Observed], float]
@@ -140,12 +146,18 @@ TEMPLATE: tuple[tuple[str, str, Pick, Told, str], ...] = (
      "measured with waiting, predicted without"),
     ("exposed", "s", lambda o: o.exposed, lambda p: p.row.exposed_comm_time + p.bubble,
      "communication that nothing covers, receive waits of a pipeline included"),
+    (BUSY, "s", lambda o: o.compute + o.exposed,
+     lambda p: p.row.total_time - p.row.free_time + p.bubble if p.fused else math.nan,
+     "together, as fused kernels hold communication"),
     ("overlapped", "s", lambda o: o.overlapped, lambda p: p.row.comm_time - p.row.exposed_comm_time,
      "communication beside computation"),
     ("free", "s", lambda o: o.free, lambda p: p.row.free_time - p.bubble, "neither runs"),
     ("bubble", "s", lambda o: o.bubble, lambda p: p.bubble, "receive waits of a pipeline"),
     ("host", "s", lambda o: math.nan, lambda p: p.row.host_time, "what issuing every kernel takes"),
-    ("GMM", "s", lambda o: o.gmm, lambda p: p.gmm or math.nan, "grouped matmuls of the experts"),
+    ("GMM", "s", lambda o: o.gmm, lambda p: math.nan if p.fused else p.gmm or math.nan,
+     "grouped matmuls of the experts, outside fused kernels"),
+    ("MC2 kernels", "s", lambda o: o.fused or math.nan, lambda p: math.nan,
+     "fused kernels, communication inside them included"),
     ("HCCL", "s", lambda o: o.hccl, lambda p: p.row.comm_time, "operations as elapsed, with waiting"),
     ("transfer", "s", lambda o: o.transfer, lambda p: p.row.comm_time, "operations as transit"),
     ("comm_ratio", "1", lambda o: o.exposed / o.step, lambda p: (p.row.exposed_comm_time + p.bubble)
@@ -162,6 +174,8 @@ def lines(seen: Observed, told: Prediction) -> Iterator[Line]:
         line = Line(name=name, unit=unit, measured=pick(seen), predicted=tell(told), meaning=meaning)
         if name == LOGGED and seen.steady_step == seen.step:
             continue  # there is no trace beside the log
+        if name == BUSY and not told.fused:
+            continue
         if not math.isnan(line.measured) or (name not in IF_MEASURED and not math.isnan(line.predicted)):
             yield line
 

@@ -54,6 +54,7 @@ class Observed:
     overlapped: float = math.nan
     free: float = math.nan
     bubble: float = math.nan
+    preparing: float = math.nan
     gmm: float = math.nan
     fused: float = math.nan
     hccl: float = math.nan
@@ -127,6 +128,7 @@ def _from_traces(found: Observed, files: Sequence[Measured]) -> Observed:
     found = replace(
         found, step=chosen.busy, compute=chosen.computing, communication=chosen.communication,
         exposed=chosen.exposed, overlapped=chosen.overlapped, free=chosen.free, bubble=bubble,
+        preparing=math.nan if chosen.preparing is None else chosen.preparing,
         first_step=slowest[0].busy if len(slowest) > 1 else math.nan, ranks=ranks, steps=len(slowest),
         rank_spread=_spread([row.busy for row in peers]),
         compute_spread=_spread([row.computing for row in peers]),

@@ -163,6 +163,14 @@ CAUSES = (
         "ASCEND_LAUNCH_BLOCKING",
     ),
     Cause(
+        name="a late start: input data, logging, checkpoints",
+        part="free",
+        applies=lambda p: p.seen.preparing > 0.0,
+        evidence=evidence.of_preparing,
+        price=prices.by_preparing,
+        confirm="Preparing in step_trace_time.csv goes with synthetic data or more loader workers",
+    ),
+    Cause(
         name="TCP instead of RDMA",
         part="exposed",
         applies=_needs_rdma,

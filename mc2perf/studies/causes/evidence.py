@@ -65,6 +65,12 @@ def of_free(pair: Pair) -> Evidence:
     return Evidence(word, f"free time is {share:.1%} of the step")
 
 
+def of_preparing(pair: Pair) -> Evidence:
+    """The share of the step before its first task on the device."""
+    share = pair.seen.preparing / pair.seen.step
+    return Evidence(FOR if share > FREE else OPEN, f"{share:.1%} of the step pass before its first task")
+
+
 def of_transfer(pair: Pair) -> Evidence:
     """Transit time beside the predicted transfer."""
     ratio = pair.seen.transfer / pair.told.row.comm_time
@@ -93,7 +99,7 @@ def of_kernels(pair: Pair) -> Evidence:
     usual = seen.usual_compute / (told.row.compute_time + told.row.compute_stretch)
     if seen.compute_spread > SPREAD and abs(usual - 1.0) < CLOSE:
         return Evidence(AGAINST, f"the usual rank computes {usual:.2f} x the prediction")
-    ratio = seen.gmm / told.gmm if told.gmm else math.nan
+    ratio = seen.gmm / told.gmm if told.gmm and not told.fused else math.nan
     if math.isnan(ratio):
         return Evidence(OPEN)
     word = FOR if ratio > 1.0 + CLOSE else AGAINST

@@ -49,7 +49,7 @@ class Pair:
     @property
     def fused(self) -> bool:
         """Whether kernels hold communication, which a profiler counts as computing."""
-        return self.told.row.schedule == "mc2" and not self.told.row.reason
+        return self.told.fused
 
     @property
     def in_parts(self) -> bool:

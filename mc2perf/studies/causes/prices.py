@@ -152,6 +152,11 @@ def by_host(pair: Pair, left: float) -> Price:
     return Price(added, f"{even}a launch took {show(most, 's', 3)} of the host, {said}")
 
 
+def by_preparing(pair: Pair, left: float) -> Price:
+    """Time before the first task on the device."""
+    return Price(pair.seen.preparing, "Preparing of the trace")
+
+
 def by_rdma(pair: Pair, left: float) -> Price:
     """Fused operators that fall back to serial."""
     added = _added(pair, rdma=False)
