@@ -91,6 +91,21 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """How far off validated answers like this one are: in words, and as numbers where there are any [1].
+
+    ``median`` and ``worst`` are sizes of relative errors over ``rows`` rows of ``families``.
+    """
+
+    text: str
+    like: str
+    rows: int
+    families: tuple[str, ...]
+    median: float | None
+    worst: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """One equation as it was used: what for, the formula, the numbers put in, the value.
 
@@ -124,6 +139,7 @@ class Answer:
     steps: tuple[Step, ...] = ()
     memory: Memory | None = None
     policies: tuple[Cut, ...] = ()
+    expect: Expectation | None = None
 
     @property
     def legal_rows(self) -> tuple[Row, ...]:

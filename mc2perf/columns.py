@@ -67,6 +67,9 @@ PROVENANCE = (
     Column("warnings", "", "codes of the warnings that apply to this row"),
     Column("profile_hash", "", "fingerprint of every number of the hardware profile, overrides included"),
     Column("tool_version", "", "version of mc2perf"),
+    Column("expected_error_median", "1", "median error of validated answers like this row; empty: none"),
+    Column("expected_error_worst", "1", "largest error of validated answers like this row"),
+    Column("validated_rows", "1", "measured rows like this one that were validated"),
 )
 """Where a row comes from."""
 

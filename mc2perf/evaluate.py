@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf import schedules
-from mc2perf.answer import Answer, Cut, Memory, Remark, Row, Step
+from mc2perf.answer import Answer, Cut, Expectation, Memory, Remark, Row, Step
+from mc2perf.bands import band_of
 from mc2perf.equations import overlap, routing
 from mc2perf.equations.optimum import flat_region
 from mc2perf.footprint import footprint_of, shortfall
@@ -185,6 +186,21 @@ def _answer(scenario: Scenario, study: Study, rows: tuple[Row, ...], outcomes: l
         facts=_facts(study),
         meaning=dict(meaning),
         memory=memory,
+        expect=_expectation(study),
+    )
+
+
+def _expectation(study: Study) -> Expectation:
+    """How far off validated answers like this one are."""
+    band = band_of(study.scenario, study.costs.machine, study.model)
+    median, worst = (band.median, band.worst) if band.rows else (None, None)
+    return Expectation(
+        text=str(band),
+        like=str(band.like),
+        rows=band.rows,
+        families=band.families,
+        median=median,
+        worst=worst,
     )
 
 

@@ -163,7 +163,8 @@ def test_csv_is_a_table_of_plain_numbers(name: str, run: Run) -> None:
     }
     for line, row in zip(lines, tree["results"], strict=True):
         assert line[0] == tree["inputs"]["target"]
-        for title, cell in list(zip(header, line, strict=True))[3:]:
+        assert int(line[-1]) == tree["expect"]["rows"]
+        for title, cell in list(zip(header, line, strict=True))[3:-3]:
             value = row.get(units[title], "")
             if isinstance(value, float):
                 assert float(cell) == pytest.approx(value, rel=1e-8, abs=0)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mc2perf.bands import band_of
 from mc2perf.columns import dictionary
 from mc2perf.cutting import CUTS
 from mc2perf.equations.optimum import flat_region
@@ -164,6 +165,10 @@ def rows_of(
         rows.words["reason"] = _reasons(outcome, refused)
         return rows
     _results(rows, outcome, Results(study, outcome, base), plan)
+    band = band_of(scenario, machine, model)
+    errors = {"expected_error_median": band.median, "expected_error_worst": band.worst}
+    for name, value in {**errors, "validated_rows": float(band.rows)}.items():
+        _set(rows, name, value)
     return rows
 
 

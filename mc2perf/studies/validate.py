@@ -13,6 +13,7 @@ from statistics import median
 from typing import Literal
 
 from mc2perf.answer import Row as Result
+from mc2perf.bands import Like
 from mc2perf.measurement import Family, Plain, Relation, Row, Value, numbers
 
 NAIVE = (
@@ -30,6 +31,7 @@ class Asked:
     ``flops_time`` is FLOPs over the machine's peak and ``bytes_time`` weights over its memory bandwidth,
     the two terms of the naive model; of an exchange, its bytes over the rate of the links. ``peak`` is what
     the source divides by for its MFU where it says so, ``exchanged`` the bytes that a printed rate counts.
+    ``like`` says of what the answer is one.
     """
 
     result: Result
@@ -43,6 +45,7 @@ class Asked:
     peak: float | None = None
     baseline: float = 100.0
     exchanged: float = 0.0
+    like: Like | None = None
 
     def naive(self, efficiency: float) -> Asked:
         """The same question to the naive model: one time, nothing sent, nothing overlapped."""

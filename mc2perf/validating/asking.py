@@ -9,6 +9,7 @@ from pathlib import Path
 from mc2perf import evaluate
 from mc2perf.answer import Answer
 from mc2perf.answer import Row as Result
+from mc2perf.bands import like
 from mc2perf.machine import Machine
 from mc2perf.measurement import UNITS, Plain
 from mc2perf.model import Model
@@ -103,6 +104,7 @@ def _asked(
         bytes_time=weights * DTYPES[scenario.dtype].size / float(machine.memory.bandwidth),
         peak=float(stated[0]) * UNITS[stated[1]] if stated else None,
         baseline=number(question.get("baseline_throughput", 100.0)),
+        like=like(scenario, machine, model),
     )
 
 

@@ -22,9 +22,13 @@ def to_csv(answer: Answer) -> str:
     """One line per schedule, with target, hardware and version in front."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
+    errors = ["expected_error_median", "expected_error_worst", "validated_rows"]
     header = [f"{name}({unit})" if unit and unit != "1" else name for name, unit in UNITS.items()]
-    writer.writerow(["target", "hardware", "tool_version", *header])
+    writer.writerow(["target", "hardware", "tool_version", *header, *errors])
     front = [answer.inputs["target"], answer.inputs.get("hardware", "atlas_800i_a2"), VERSION]
+    expect = answer.expect
+    band = [expect.median, expect.worst, expect.rows] if expect and expect.rows else ["", "", 0]
     for values in records(answer):
-        writer.writerow([guarded(cell) for cell in (*front, *(values.get(name, "") for name in UNITS))])
+        cells = (*front, *(values.get(name, "") for name in UNITS), *band)
+        writer.writerow([guarded(cell) for cell in cells])
     return out.getvalue()

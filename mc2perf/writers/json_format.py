@@ -27,6 +27,8 @@ def document(answer: Answer) -> dict[str, Any]:
         "sources": answer.sources,
         "facts": answer.facts,
     }
+    if answer.expect:
+        tree["expect"] = vars(answer.expect) | {"families": list(answer.expect.families)}
     if answer.meaning:
         tree["meaning"] = answer.meaning
     if answer.memory:

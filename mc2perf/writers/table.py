@@ -176,5 +176,7 @@ def _rests_on(answer: Answer) -> Iterator[str]:
     total = sum(answer.sources.values())
     kinds = ", ".join(f"{count} {kind}" for kind, count in answer.sources.items())
     yield f"rests on {total} parameters: {kinds} ('mc2perf profiles show' gives each with its source)"
+    if answer.expect:
+        yield f"expect: {answer.expect.text}"
     yield from (f"assumes: {text}" for text in answer.assumptions)
     yield from (f"warning {remark.code}: {remark.text}" for remark in answer.warnings)
