@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 LONGEST = 4000
 """Longest line that a problem may take [characters]."""
@@ -43,3 +44,21 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; write one of {', '.join(names[:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''}"
+
+
+def kept(problems: list[str], read: Callable[..., Any], *given: object) -> Any:
+    """What was read, or None and its problems noted.
+
+    Examples
+    --------
+    >>> def read(text):
+    ...     raise InputError([f"'{text}' is no number"])
+    >>> noted = []
+    >>> kept(noted, read, "x"), noted
+    (None, ["'x' is no number"])
+    """
+    try:
+        return read(*given)
+    except InputError as error:
+        problems += error.problems
+        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from mc2perf.conditions import Condition
 from mc2perf.machine import Machine, quantities
 from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
-from mc2perf.problems import InputError, did_you_mean
+from mc2perf.problems import InputError, did_you_mean, kept
 from mc2perf.readers.axes import Value, read_axes
 from mc2perf.readers.conditions import read_condition
 from mc2perf.readers.contradictions import fixed_values, named, plain, still_varied, twice, unfit, unranked
@@ -101,10 +101,10 @@ def ask_sweep(
     """
     ranking = ranking or Ranking()
     problems: list[str] = []
-    read: Varied | None = _kept(problems, read_varied, target, given)
+    read: Varied | None = kept(problems, read_varied, target, given)
     scenario, from_file, block, at = read or (Scenario(target=target), {}, None, "")
     fixed = fixed_values(given, overrides)
-    axes = _kept(problems, read_axes, vary, still_varied(block, fixed), at)
+    axes = kept(problems, read_axes, vary, still_varied(block, fixed), at)
     values: dict[str, tuple[Value, ...]] = {axis.name: axis.values for axis in axes or ()}
     sweep = Sweep(scenario=scenario, axes=values, machines={}, models={}, plan=_plan(ranking, problems))
     if read and axes is not None:  # what is missing would only seem wrong in the light of a mistake
@@ -127,7 +127,7 @@ def ask_sweep(
     columns = _different(columns_for(sweep))
     wanted = _columns(ranking.columns, columns, problems)
     top = _number("top", ranking.top, COUNT, problems)
-    where = [_kept(problems, read_condition, text, columns) for text in ranking.where]
+    where = [kept(problems, read_condition, text, columns) for text in ranking.where]
     if problems:
         raise InputError(problems)
     conditions: tuple[Condition, ...] = tuple(condition for condition in where if condition is not None)
@@ -150,15 +150,6 @@ def _too_many(sweep: Sweep) -> list[str]:
 def _different(columns: Sequence[Column]) -> tuple[Column, ...]:
     """Columns of different names: a table has none twice."""
     return tuple({column.name: column for column in columns}.values())
-
-
-def _kept(problems: list[str], read: Callable[..., Any], *given: object) -> Any:
-    """What was read, or None and its problems noted."""
-    try:
-        return read(*given)
-    except InputError as error:
-        problems += error.problems
-        return None
 
 
 def _with_schedules(scenario: Scenario, axes: dict[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
@@ -193,7 +184,7 @@ def _machines(
     for hardware in axes.get("hardware", (scenario.hardware,)):
         for combination in itertools.product(*paths.values()):
             varied = {path: str(value) for path, value in zip(paths, combination, strict=True)}
-            load = _kept(found, load_machine, str(hardware), own, {**overrides, **varied})
+            load = kept(found, load_machine, str(hardware), own, {**overrides, **varied})
             machines[(str(hardware), tuple(varied.items()))] = load
     problems += [_of_axis(problem, paths) for problem in found]
     return machines
@@ -210,7 +201,7 @@ def _models(
     scenario: Scenario, axes: Mapping[str, tuple[Value, ...]], problems: list[str]
 ) -> dict[str, Model]:
     targets = [str(target) for target in axes.get("target", (scenario.target,))]
-    return {target: _kept(problems, load_model, target) for target in targets if not is_operator(target)}
+    return {target: kept(problems, load_model, target) for target in targets if not is_operator(target)}
 
 
 def _best_over(

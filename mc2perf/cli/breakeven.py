@@ -11,12 +11,10 @@ from mc2perf.cli.options import (
     Overrides,
     ProfileFolders,
     Target,
-    assignments,
     folders,
     with_inputs,
 )
-from mc2perf.cli.reports import Format, Output, Report, format_of, put
-from mc2perf.problems import InputError
+from mc2perf.cli.reports import Format, Output, Report, asked, needed, put
 
 EXAMPLE = (
     "mc2perf breakeven all_gather_matmul -n 4096 -k 8192 --ranks 8 --hardware atlas_800i_a2,atlas_800t_a3"
@@ -39,25 +37,14 @@ def breakeven(
     **given: Any,
 ) -> None:
     """Find the size from which overlapping pays; --hardware may list several machines."""
-    if target is None:
-        typer.echo(f"breakeven needs a target. An example:\n\n{EXAMPLE}", err=True)
-        raise typer.Exit(2)
+    target = needed(target, "breakeven", EXAMPLE)
     from mc2perf.breakingeven import ask_breakeven
 
-    problems: list[str] = []
-    overrides = dict(assignments(set or [], problems))
-    try:
-        form = format_of(target, output, format)
-    except InputError as error:
-        problems += error.problems
-    try:
-        answers = ask_breakeven(
-            target, {**given, "dispatcher": dispatcher}, overrides, over, to, folders(profiles)
-        )
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    inputs, own = {**given, "dispatcher": dispatcher}, folders(profiles)
+    answers, form = asked(
+        lambda overrides: ask_breakeven(target, inputs, overrides, over, to, own),
+        set, target, output, format,
+    )  # fmt: skip
     from mc2perf.studies.breakeven import COLUMNS, as_block
     from mc2perf.writers.sweep_table import to_text
 

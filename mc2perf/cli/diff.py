@@ -12,12 +12,10 @@ from mc2perf.cli.options import (
     Overrides,
     ProfileFolders,
     Target,
-    assignments,
     folders,
     with_inputs,
 )
-from mc2perf.cli.reports import Format, Output, Report, format_of, put
-from mc2perf.problems import InputError
+from mc2perf.cli.reports import Format, Output, Report, asked, needed, put
 
 EXAMPLE = (
     "mc2perf diff deepseek-v3 --hardware atlas_800t_a3 --to dtype=int8 --to tiers.node.link_rate='56 GB/s'"
@@ -51,24 +49,14 @@ def diff(
     **given: Any,
 ) -> None:
     """Attribute the difference of two answers to the inputs and profile values that differ."""
-    if target is None:
-        typer.echo(f"diff needs a target. An example:\n\n{EXAMPLE}", err=True)
-        raise typer.Exit(2)
+    target = needed(target, "diff", EXAMPLE)
     from mc2perf.differing import ask_diff
 
-    problems: list[str] = []
-    overrides = dict(assignments(set or [], problems))
-    try:
-        form = format_of(target, output, format)
-    except InputError as error:
-        problems += error.problems
-    try:
-        asked = {**given, "dispatcher": dispatcher}
-        found = ask_diff(target, other, asked, overrides, to or [], of, folders(profiles))
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    inputs, own = {**given, "dispatcher": dispatcher}, folders(profiles)
+    found, form = asked(
+        lambda overrides: ask_diff(target, other, inputs, overrides, to or [], of, own),
+        set, target, output, format,
+    )  # fmt: skip
     from mc2perf.writers import waterfall as writer
 
     report = Report(

@@ -11,12 +11,10 @@ from mc2perf.cli.options import (
     Overrides,
     ProfileFolders,
     Target,
-    assignments,
     folders,
     with_inputs,
 )
-from mc2perf.cli.reports import Format, Output, Report, format_of, put
-from mc2perf.problems import InputError
+from mc2perf.cli.reports import Format, Output, Report, asked, needed, put
 
 EXAMPLE = "mc2perf sensitivity matmul_all_reduce -m 4096 -n 8192 -k 4096 --hardware atlas_800t_a2_b2"
 
@@ -42,24 +40,14 @@ def sensitivity(
     **given: Any,
 ) -> None:
     """Price every profile parameter that an answer rests on, and say how sure the answer is."""
-    if target is None:
-        typer.echo(f"sensitivity needs a target. An example:\n\n{EXAMPLE}", err=True)
-        raise typer.Exit(2)
+    target = needed(target, "sensitivity", EXAMPLE)
     from mc2perf.sensing import ask_sensitivity
 
-    problems: list[str] = []
-    overrides = dict(assignments(set or [], problems))
-    try:
-        form = format_of(target, output, format)
-    except InputError as error:
-        problems += error.problems
-    try:
-        asked = {**given, "dispatcher": dispatcher}
-        found = ask_sensitivity(target, asked, overrides, by, uncertainty or [], samples, folders(profiles))
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    inputs, own = {**given, "dispatcher": dispatcher}, folders(profiles)
+    found, form = asked(
+        lambda overrides: ask_sensitivity(target, inputs, overrides, by, uncertainty or [], samples, own),
+        set, target, output, format,
+    )  # fmt: skip
     from mc2perf.writers import sensitivity as writer
 
     report = Report(
