@@ -18,7 +18,7 @@ from mc2perf.cli import app
 from mc2perf.differing import ask_diff
 from mc2perf.equations.shapley import average_shares, orders_of, sets_on, shapley_shares
 from mc2perf.problems import InputError
-from mc2perf.studies import attribution
+from mc2perf.studies import attribution, changes
 from mc2perf.studies.diff import Difference
 from mc2perf.variation import differences, varied
 
@@ -130,6 +130,18 @@ def test_what_an_answer_does_not_rest_on_has_no_share() -> None:
     )
     nothing = ask_diff("mixtral-8x7b", "mixtral-8x7b", {}, {})
     assert nothing.shares == () and nothing.before == nothing.after
+
+
+def test_leaving_out_what_is_idle_changes_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 32 ranks are two servers of one machine, and inside one tier of the other: how a machine is built counts
+    asked: Any = ("all_gather_matmul", None, {"m": 8192, "n": 4096, "k": 8192, "ranks": 32,
+                  "hardware": "atlas_800t_a3"}, {}, ["hardware=cloudmatrix384", "m=4096"])  # fmt: skip
+    without = {share.change: share.share for share in ask_diff(*asked).shares}
+    assert without["tiers.node.ranks"] != 0.0
+    monkeypatch.setattr(changes.Mover, "rests_on", lambda mover, used: True)
+    monkeypatch.setattr(attribution, "MOST_CALLS", 4096)
+    everything = {share.change: share.share for share in ask_diff(*asked).shares}
+    assert len(everything) > 6 and everything == pytest.approx(without, abs=1e-12)
 
 
 def test_more_of_a_rate_speaks_for_itself_in_tokens_per_second() -> None:
