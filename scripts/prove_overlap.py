@@ -43,9 +43,10 @@ FEW = 2
 MEASURE = (
     "--backend gloo --operator all_to_all_matmul --operator matmul_all_to_all --operator matmul_all_reduce"
     " --shape 1024,256,1024 --shape 1024,512,1024 --shape 1024,1024,1024 --sizes 4K..4M:x2"
-    " --repeat 20 --warm-up 2 --rounds 6 --statistic min"
+    " --repeat 20 --warm-up 2 --rounds 8 --statistic min --flush 8"
 )
-"""Small pieces, many repetitions, the least of them: whole runs fit between two interruptions."""
+"""Small pieces, many repetitions, the least of them: whole runs fit between two interruptions. What a piece
+reads is not in the cache, as it is not after a transfer."""
 
 
 @dataclass(frozen=True)
