@@ -24,6 +24,8 @@ from mc2perf.cli.estimate import estimate
 from mc2perf.cli.inspect import inspect
 from mc2perf.cli.listings import columns, models_app, operators, profiles_app
 from mc2perf.cli.options import GROUPS, GroupedHelp, PlainCommand, PlainGroup
+from mc2perf.cli.paths import EXAMPLE as PATHS
+from mc2perf.cli.paths import paths
 from mc2perf.cli.plot import EXAMPLE as PLOT
 from mc2perf.cli.plot import plot
 from mc2perf.cli.report import EXAMPLE as REPORT
@@ -74,6 +76,7 @@ app.command(cls=GroupedHelp, epilog=f"Example: {BREAKEVEN}")(breakeven)
 app.command(cls=GroupedHelp, epilog=f"Example: {SENSITIVITY}")(sensitivity)
 app.command(cls=GroupedHelp, epilog=f"Example: {DIFF}")(diff)
 app.command(cls=GroupedHelp, epilog=f"Example: {CHECK}")(check)
+app.command(cls=GroupedHelp, epilog=f"Example: {PATHS}")(paths)
 app.command(cls=GroupedHelp, epilog=f"Example: {VALIDATE}")(validate)
 app.command(cls=GroupedHelp, epilog=f"Example: {COMPARE}")(compare)
 app.command(cls=GroupedHelp, epilog=f"Example: {AUDIT}")(audit)
