@@ -180,7 +180,13 @@ def target_cases(costs: Costs, scenario: Scenario, ranks: float) -> Iterator[Cas
 
 # --- what serving stacks and frameworks use beside ------------------------------------------------------
 
-DISPATCH = ("moe_distribute_dispatch", "moe_distribute_combine", "dispatch_ffn_combine", "mega_moe")
+DISPATCH = (
+    "moe_distribute_dispatch",
+    "moe_distribute_combine",
+    "moe_combine_normal",
+    "dispatch_ffn_combine",
+    "mega_moe",
+)
 BATCHED = ("all_to_all_all_gather_batch_matmul", "batch_matmul_reduce_scatter_all_to_all")
 
 

@@ -14,6 +14,8 @@ from mc2perf.cli.audit import EXAMPLE as AUDIT
 from mc2perf.cli.audit import audit
 from mc2perf.cli.breakeven import EXAMPLE as BREAKEVEN
 from mc2perf.cli.breakeven import breakeven
+from mc2perf.cli.buffers import EXAMPLE as BUFFERS
+from mc2perf.cli.buffers import buffers
 from mc2perf.cli.check import EXAMPLE as CHECK
 from mc2perf.cli.check import check
 from mc2perf.cli.compare import EXAMPLE as COMPARE
@@ -76,6 +78,7 @@ app.command(cls=GroupedHelp, epilog=f"Example: {BREAKEVEN}")(breakeven)
 app.command(cls=GroupedHelp, epilog=f"Example: {SENSITIVITY}")(sensitivity)
 app.command(cls=GroupedHelp, epilog=f"Example: {DIFF}")(diff)
 app.command(cls=GroupedHelp, epilog=f"Example: {CHECK}")(check)
+app.command(cls=GroupedHelp, epilog=f"Example: {BUFFERS}")(buffers)
 app.command(cls=GroupedHelp, epilog=f"Example: {PATHS}")(paths)
 app.command(cls=GroupedHelp, epilog=f"Example: {VALIDATE}")(validate)
 app.command(cls=GroupedHelp, epilog=f"Example: {COMPARE}")(compare)

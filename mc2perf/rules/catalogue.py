@@ -42,6 +42,7 @@ PIECES = {
     "mindspeed_mm_dispatcher": Pieces(False, "one piece per local expert; ep decides how many"),
     "dispatch_ffn_combine": Pieces(False, "the kernel chooses"),
     "mega_moe": Pieces(False, "the kernel chooses"),
+    "moe_combine_normal": Pieces(False, "not cut along computation"),
 }
 """Operator -> knob or outcome."""
 
@@ -49,7 +50,7 @@ UNKNOWN_PIECES = Pieces(False, "CANN's tiling chooses")
 
 _EXPERT_PATH = {"m": "tokens per rank", "k": "hidden size", "ranks": "EP ranks"}
 _NAMED: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
-    ((*_DISPATCH, "dispatch_ffn_combine", "mega_moe"), _EXPERT_PATH),
+    ((*_DISPATCH, "moe_combine_normal", "dispatch_ffn_combine", "mega_moe"), _EXPERT_PATH),
     (("all_to_all_matmul",), {"k_per_rank": "k / ranks"}),
     (_GROUPED, {"m": "rows per rank", "mb_per_peer": "MB per peer"}),
 )

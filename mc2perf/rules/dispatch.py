@@ -100,6 +100,10 @@ FUSED = (
         ),
     ),
     Variant(
+        operator="moe_combine_normal", version="v1", family="a3", minds=(DEDICATED,),
+        rules=(window("combine_normal_mb", README),),
+    ),
+    Variant(
         operator="mega_moe", version="v1", family="a3", minds=(DEDICATED,),
         rules=(
             *_asks(SELECTOR, ranks=Within(2.0, 64.0), mega_moe_max_tokens=Within(1.0, 4096.0)),

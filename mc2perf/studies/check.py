@@ -140,7 +140,7 @@ def _model_cases(costs: Costs, scenario: Scenario, model: Model) -> Iterator[Cas
     yield from framework_cases(costs, scenario, layout.gathered, layout.tp, path)
 
 
-def _of_one_row(case: Case) -> Case:
+def of_one_row(case: Case) -> Case:
     """The same case with its columns of one row as numbers."""
     plain = {
         name: value.item() if isinstance(value, np.ndarray) else value
@@ -160,7 +160,7 @@ def checks(question: Question) -> tuple[Check, ...]:
     InputError
         The question contradicts itself.
     """
-    cases = tuple(map(_of_one_row, cases_of(question)))
+    cases = tuple(map(of_one_row, cases_of(question)))
     judge = _Judge(question)
     operators = dict.fromkeys(case.operator for case in cases)
     return tuple(
