@@ -82,9 +82,7 @@ def _notes(question: Question, found: Sequence[Buffer], suggested: float) -> lis
     ]
     if question.machine.family == "950":
         data = data_window_950(has * MIB) / MIB
-        notes.append(
-            f"a 950 keeps {data:g} MB for data after 1 MB of state; dispatch's need is not documented"
-        )
+        notes.append(f"a 950 keeps {data:g} MB for data after 1 MB of state; what dispatch needs is unknown")
     if suggested:
         word = "is below" if has < suggested else "reaches"
         notes.append(f"HCCL suggests {suggested:g} MB for collectives of this size; {has:g} {word} that")
