@@ -111,7 +111,7 @@ def _one(value: Num) -> float | tuple[float, ...]:
 
 
 def _constant(costs: Costs, rule: ConstantRule, shape: Shape) -> tuple[Num, Num]:
-    return costs.peak(shape.dtype), rule.utilisation * costs.rounds(shape)
+    return costs.peak(shape.dtype), rule.of_dtype.get(shape.dtype, rule.utilisation) * costs.rounds(shape)
 
 
 def _curve(costs: Costs, rule: CurveRule, shape: Shape) -> tuple[Num, Num]:
@@ -178,7 +178,8 @@ class Costs:
 
     ``cuts_messages``: who sends a message that has outgrown the library's buffer sends it in parts that have
     not, as frameworks do; a single call, as in a table of measured collectives, goes over the cliff.
-    ``decode``: the engines of decode steps answer where nobody chose one.
+    ``decode``: the engines of decode steps answer where nobody chose one. ``prefill``: kernels run at the
+    speed that a whole prefill keeps up. In both, rows of int8 matmuls come and go in bf16.
     """
 
     machine: Machine
@@ -188,6 +189,7 @@ class Costs:
     warm_l2: bool = False
     cuts_messages: bool = False
     decode: bool = False
+    prefill: bool = False
     _cliffs: dict[tuple[Any, ...], list[Num]] = field(default_factory=dict)
     _columns: dict[tuple[Any, ...], list[NDArray[np.float64]]] = field(default_factory=dict)
 
@@ -202,10 +204,18 @@ class Costs:
         return self.machine.cube.rules[self.rule_name]
 
     def peak(self, dtype: str) -> float:
-        """Cube peak of an element type. [FLOP/s]"""
+        """Cube peak of an element type, as far as the pass keeps it up. [FLOP/s]"""
         peak = self.machine.cube.peak[dtype]
         self.ledger.use(f"cube.peak.{dtype}", peak)
-        return peak
+        return peak * self.speed
+
+    @property
+    def speed(self) -> float:
+        """Share of the speed of single kernels that the pass keeps up: below 1 in prefill."""
+        if not self.prefill:
+            return 1.0
+        self.ledger.use("cube.served", self.machine.cube.served)
+        return self.machine.cube.served
 
     def blocks(self, shape: Shape) -> Num:
         """Base blocks of a matmul."""
@@ -228,7 +238,7 @@ class Costs:
         memory = self.machine.memory
         self.ledger.use("memory.bandwidth", memory.bandwidth)
         self.ledger.use("memory.efficiency", memory.efficiency)
-        return memory.bandwidth * memory.efficiency
+        return memory.bandwidth * memory.efficiency * self.speed
 
     def matmul(
         self,
@@ -262,8 +272,11 @@ class Costs:
 
         Notes
         -----
-        An int8 matmul takes int8 rows as they came; `quantised_matmul` has bf16 rows on both sides.
+        An int8 matmul takes int8 rows as they came; in a served model they come and go in bf16.
         """
+        quantised = self.machine.kernels.grouped_w8a8 if touched is not None else np.all(groups == 1.0)
+        if dtype == "int8" and (self.prefill or self.decode) and quantised:
+            return self.quantised_matmul(label, rows, n, k, touched)
         shape = Shape(label, rows / groups, n, k, groups, dtype, sets)
         self.ledger.use(f"cube.rules.{self.rule_name}.{dtype}", partial(_used_part, self.rule, dtype))
         item = DTYPES[dtype]
@@ -356,7 +369,7 @@ class Costs:
     def bandwidth(self) -> float:
         """Memory bandwidth of the data sheet, for rules with an efficiency of their own. [B/s]"""
         self.ledger.use("memory.bandwidth", self.machine.memory.bandwidth)
-        return self.machine.memory.bandwidth
+        return self.machine.memory.bandwidth * self.speed
 
     def _on_cube(self, label: str, flops: Num, dtype: str, share: float) -> Num:
         """Time under the cube's roof alone."""
@@ -385,7 +398,7 @@ class Costs:
         compute = self._on_cube(f"{shape.label}: computing", flops, shape.dtype, share)
         memory = run(
             f"{shape.label}: streaming", matmul.streaming_time,
-            weight_bytes=weights, other_bytes=others, rows=shape.rows, n=shape.n,
+            weight_bytes=weights, other_bytes=others, rows=shape.rows, n=shape.n * shape.groups,
             memory_rate=self.bandwidth * rule.memory_efficiency, reread=rule.reread,
             block_rows=rule.block_rows, narrow_columns=rule.narrow_columns,
             resident=rule.resident * machine.memory.l2 / shape.sets,
@@ -508,6 +521,11 @@ class Costs:
         """The engines that carry a collective of a group of ranks, each with its path in the profile."""
         found = ((name, *self.engine_of(tier, collective)) for name, tier in self.tiers_for(ranks))
         return [(f"tiers.{tier}.engines.{name}", engine) for tier, name, engine in found]
+
+    def sorts_tokens(self, ranks: float) -> bool:
+        """Whether an exchange's kernels are made for tokens: they sort, quantise, count and sum them."""
+        found = self.engines_for(ranks, "all_to_all")
+        return ranks > 1 and all(engine.carries == ("all_to_all",) for _, engine in found)
 
     def collective(
         self,

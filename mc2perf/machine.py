@@ -65,10 +65,14 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantRule:
-    """One utilisation of the cube peak, whatever the size, times block-round occupancy."""
+    """One utilisation of the cube peak, whatever the size, times block-round occupancy.
+
+    ``of_dtype`` has that of element types that reach another share of their peak.
+    """
 
     form: Literal["constant"]
     utilisation: Ratio
+    of_dtype: dict[str, Ratio] = field(default_factory=dict)
     launch: Seconds
 
 
@@ -154,6 +158,7 @@ MatmulRule = ConstantRule | L2StepsRule | PowerRule | LinearRule | CurveRule | K
 class Cube:
     """The matrix engine of one rank: cores, peak by dtype, base block and the utilisation rules.
 
+    ``served`` is the same for the prefill of a served model, whose kernels are issued one by one;
     ``sustained`` is the share of the speed of single kernels that whole training steps keep up: clocks under
     load, gaps between kernels. It is fitted to step times, and never mixed with the speed of one matmul.
     """
@@ -164,6 +169,7 @@ class Cube:
     rule: str
     rules: dict[str, MatmulRule]
     sustained: Ratio = 1.0
+    served: Ratio = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -334,12 +334,12 @@ def samples_of(scenario: Scenario) -> Num:
 
 
 def cache_of(scenario: Scenario) -> Cache | None:
-    """The cache of a pass that has one: every decode step, and a prompt of which a part is there."""
-    decode = scenario.phase == "decode"
-    if scenario.phase == "train" or (scenario.context_len is None and not decode):
+    """The cache of a pass of a served model: a decode step, or a prompt of which some may be there."""
+    if scenario.phase == "train":
         return None
+    decode = scenario.phase == "decode"
     attention = "bf16" if scenario.dtype in ONE_BYTE else scenario.dtype
-    before = np.full((1, 1), DEFAULT_SEQ_LEN)
+    before = np.full((1, 1), DEFAULT_SEQ_LEN if decode else 0.0)
     return Cache(
         context=before if scenario.context_len is None else scenario.context_len,
         decode=decode,

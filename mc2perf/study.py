@@ -189,7 +189,7 @@ def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study
     warm = scenario.l2 == "warm"
     costs = Costs(
         machine, Ledger(), scenario.engine, scenario.matmul_rule, warm, cuts_messages=True,
-        decode=scenario.phase == "decode",
+        decode=scenario.phase == "decode", prefill=scenario.phase == "prefill",
     )  # fmt: skip
     scenario = as_columns(scenario)
     if is_operator(scenario.target):

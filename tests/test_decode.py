@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from mc2perf.api import estimate
 from mc2perf.costs import Costs, Ledger
 from mc2perf.equations import attention
 from mc2perf.machine import Machine
@@ -537,3 +538,63 @@ def test_parts_of_a_step() -> None:
 
 def test_attention_equation_is_the_limit() -> None:
     assert mean_cached_context(0.0, 77.0, np.inf) == attention.mean_causal_context(77.0, np.inf) == 39.0
+
+
+# --- served models -----------------------------------------------------------------------------------------
+
+
+def test_kernels_made_for_tokens_sort_and_count_them() -> None:
+    """Their dispatch and combine hold what is a pass of its own beside an all-to-all: counts, both sorts."""
+    asked: dict[str, Any] = {
+        "m": 32, "n": 2048, "k": 7168, "ranks": 8, "experts_per_rank": 4, "top_k": 8, "schedule": "serial",
+        "hardware": "atlas_800t_a3",
+    }  # fmt: skip
+    plain, made = (estimate("moe_layer", **asked, engine=e).rows[0] for e in ("measured", "ep_low_latency"))
+    assert plain.segments.keys() - made.segments.keys() == {"counts", "permute", "unpermute"}
+    assert not made.segments.keys() - plain.segments.keys()
+    costs = Costs(machine_of("atlas_800t_a3"), Ledger(), decode=True)
+    assert costs.sorts_tokens(8.0) and not costs.sorts_tokens(32.0), "RoCE has no such kernels"
+
+
+@pytest.mark.parametrize("touched", [None, 4.0])
+def test_served_int8_rows_come_and_go_in_16_bit(touched: float | None) -> None:
+    machine = machine_of("atlas_800t_a3")
+    plain, decode = Costs(machine, Ledger()), Costs(machine, Ledger(), decode=True)
+    shape = (256.0, 4096.0, 7168.0)
+    groups = 4.0 if touched else 1.0
+    served = decode.matmul("x", *shape, "int8", groups, touched).time
+    assert served == plain.quantised_matmul("x", *shape, touched).time
+    assert served > plain.matmul("x", *shape, "int8", groups, touched).time
+    heads = (decode.matmul("x", *shape, "int8", 4.0).time, plain.matmul("x", *shape, "int8", 4.0).time)
+    assert heads[0] == heads[1], "matmuls by head quantise nothing"
+    assert decode.matmul("x", *shape, "bf16").time == plain.matmul("x", *shape, "bf16").time
+
+
+def test_a_prompt_is_attended_to_in_16_bit() -> None:
+    """With one-byte weights as with two: the prompt's attention does not change, matmuls do."""
+    one_byte, two = (
+        estimate("deepseek-v3", phase="prefill", hardware="h800_sxm", ep=8, seq_len=1024, dtype=dtype,
+                 schedule="serial").rows[0].segments
+        for dtype in ("fp8", "bf16")
+    )  # fmt: skip
+    assert one_byte["attention"] == two["attention"]
+    assert one_byte["attention out"] < two["attention out"]
+
+
+def test_a_whole_prefill_computes_slower_and_sends_as_fast() -> None:
+    found = {
+        share: estimate("deepseek-v3", phase="prefill", hardware="cloudmatrix384", ep=32, host="graph",
+                        schedule="serial", set={"cube.served": share}).rows[0]
+        for share in ("1", "0.5")
+    }  # fmt: skip
+    launches = 2.0 * found["1"].compute_time - found["0.5"].compute_time
+    assert 0.0 < launches < 0.05 * found["1"].compute_time
+    assert found["0.5"].comm_time == found["1"].comm_time
+
+
+def test_narrow_heads_side_by_side_are_as_wide_as_all_of_them() -> None:
+    """128 matmuls of 128 columns stream like one of 16384: narrow weights are slow for want of cores."""
+    costs = Costs(machine_of("atlas_800t_a3"), Ledger())
+    heads = costs.matmul("x", 128.0 * 8.0, 128.0, 512.0, "bf16", 128.0).time
+    wide = costs.matmul("x", 8.0, 128.0 * 128.0, 512.0, "bf16").time
+    assert heads == pytest.approx(wide, rel=0.2)

@@ -538,7 +538,7 @@ def test_assumptions_say_what_applies() -> None:
     layers = " ".join(footprint("llama-2-7b").assumptions)
     assert "no optimizer" in layers and "1F1B" not in layers and "experts" not in layers
     prefill = " ".join(footprint("llama-2-7b", phase="prefill").assumptions)
-    assert "KV cache in 16 bit" in prefill and "gradients" not in prefill
+    assert "KV cache in bf16" in prefill and "gradients" not in prefill
 
 
 @pytest.mark.parametrize(("kv_dtype", "size"), [(None, 2.0), ("int8", 1.0)])

@@ -80,6 +80,7 @@ def prices(machine: Machine, path: str) -> Iterator[object]:
     if parts[0] in ("cube", "memory"):
         rules = [parts[2]] if path.startswith("cube.rules.") else list(machine.cube.rules)
         yield from _matmuls(machine, rules)
+        yield Costs(machine, Ledger(), prefill=True).matmul("x", 4096.0, 4096.0, 7168.0, "bf16")
     if parts[0] == "tiers":
         here = machine_of(machine.name).tiers[parts[1]].engines
         for engine in [parts[3]] if "engines" in parts else here:

@@ -44,6 +44,7 @@ def study_over(
     even = replace(s, batch_size=1.0, seq_len=64.0)
     study = study_of(even, load_machine(s.hardware, overrides=overrides), model)
     assert study.layout is not None
+    study.costs.decode, study.costs.prefill = over.decode, not over.decode
     sequences, new = (np.reshape(np.asarray(x, float), (-1, 1)) for x in (sequences, new))
     layout = replace(
         study.layout, tokens=sequences * new / s.tp, seq_len=new,

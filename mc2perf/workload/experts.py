@@ -165,24 +165,30 @@ def _backward(costs: Costs, r: Routing, pieces: Num, by_expert: bool) -> ExpertP
 
 
 def before_dispatch(costs: Costs, r: Routing, pieces: Num) -> Segments:
-    """Gate, projection to a latent width, exchange of counts, permute (and quantise)."""
+    """Gate, projection to a latent width; unless the dispatch does it, counts, permute (and quantise)."""
     tokens, e = r.tokens / pieces, r.experts
     gate = costs.matmul("gate", tokens, e.count, r.hidden_size, r.dtype)
     scores = costs.vector("scores", tokens * e.count * SCORE_BYTES)
-    counts = costs.collective("counts", "all_gather", e.count * r.ep * COUNT_BYTES, r.ep)
-    return (
+    first = (
         Segment("gate", "compute", joined(gate, scores)),
         *_latent(costs, r, "latent down", tokens, e.payload_width, r.hidden_size),
+    )
+    if costs.sorts_tokens(r.ep):
+        return first
+    counts = costs.collective("counts", "all_gather", e.count * r.ep * COUNT_BYTES, r.ep)
+    return (
+        *first,
         *((Segment("counts", "comm", counts, "ep"),) if r.ep > 1 else ()),
         _moved(costs, r, "permute", 2.0 + (r.dispatch_dtype != r.dtype), pieces),
     )
 
 
 def after_combine(costs: Costs, r: Routing, pieces: Num) -> Segments:
-    """Weighted sum back into token order, projection from a latent width."""
+    """Unless the combine does it, the weighted sum in token order; projection from a latent width."""
     tokens, e = r.tokens / pieces, r.experts
+    summed = () if costs.sorts_tokens(r.ep) else (_moved(costs, r, "unpermute", 1.0 + 1.0 / e.top_k, pieces),)
     return (
-        _moved(costs, r, "unpermute", 1.0 + 1.0 / e.top_k, pieces),
+        *summed,
         *_latent(costs, r, "latent up", tokens, r.hidden_size, e.payload_width),
     )
 
