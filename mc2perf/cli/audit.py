@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mc2perf.cli.asking import Problems
 from mc2perf.cli.options import (
     GROUPS,
     Dispatcher,
@@ -16,7 +17,6 @@ from mc2perf.cli.options import (
     with_inputs,
 )
 from mc2perf.cli.reports import Format, Output, Report, format_of, put
-from mc2perf.problems import InputError
 
 EXAMPLE = (
     "mc2perf audit --claim before:comm_ratio=47%,tokens_per_second=580 "
@@ -58,22 +58,16 @@ def audit(
     from mc2perf.auditing import ask_audit
     from mc2perf.writers import audit as writer
 
-    problems: list[str] = []
+    problems = Problems()
     overrides = dict(assignments(set or [], problems))
-    form, audits = "table", []
-    try:
+    with problems:
         form = format_of(None, output, format)
-    except InputError as error:
-        problems += error.problems
     if output and output in (claims or ()):
         problems.append(f"output: '{output}' is read already; write another name")
     asked = {**given, "dispatcher": dispatcher, "target": target}
-    try:
+    with problems:
         audits = ask_audit(claims or [], claim or [], asked, overrides, folders(profiles))
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    problems.refuse()
     report = Report(
         title="mc2perf audit",
         target=", ".join(found.claims.name for found in audits),

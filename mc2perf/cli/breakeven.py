@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from mc2perf.cli.options import (
-    Dispatcher,
-    Overrides,
-    ProfileFolders,
-    Target,
-    folders,
-    with_inputs,
-)
-from mc2perf.cli.reports import Format, Output, Report, asked, needed, put
+from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.reports import Format, Output, Report, format_of, put
 
 EXAMPLE = (
     "mc2perf breakeven all_gather_matmul -n 4096 -k 8192 --ranks 8 --hardware atlas_800i_a2,atlas_800t_a3"
 )
 
 
-@with_inputs
+@asking(EXAMPLE)
 def breakeven(
-    target: Target = None,
-    dispatcher: Dispatcher = None,
-    profiles: ProfileFolders = None,
-    set: Overrides = None,
+    asked: Asked,
+    problems: Problems,
     over: Annotated[
         str | None,
         typer.Option(metavar="WORD", help="the size that grows: m, tokens, batch_size or seq_len"),
@@ -34,22 +25,20 @@ def breakeven(
     to: Annotated[str, typer.Option(metavar="NUMBER", help="largest size to try")] = "64K",
     format: Format = None,
     output: Output = None,
-    **given: Any,
 ) -> None:
     """Find the size from which overlapping pays; --hardware may list several machines."""
-    target = needed(target, "breakeven", EXAMPLE)
     from mc2perf.breakingeven import ask_breakeven
 
-    inputs, own = {**given, "dispatcher": dispatcher}, folders(profiles)
-    answers, form = asked(
-        lambda overrides: ask_breakeven(target, inputs, overrides, over, to, own),
-        set, target, output, format,
-    )  # fmt: skip
+    with problems:
+        form = format_of(asked.target, output, format)
+    with problems:
+        answers = ask_breakeven(asked.target, asked.given, asked.overrides, over, to, asked.own)
+    problems.refuse()
     from mc2perf.studies.breakeven import COLUMNS, as_block
     from mc2perf.writers.sweep_table import to_text
 
     block = as_block(answers)
-    title = f"mc2perf breakeven {target}"
-    put(Report(title, target, COLUMNS, lambda: block, lambda: to_text(block, COLUMNS)), output, form)
+    title = f"mc2perf breakeven {asked.target}"
+    put(Report(title, asked.target, COLUMNS, lambda: block, lambda: to_text(block, COLUMNS)), output, form)
     if all(answer.reason for answer in answers):
         raise typer.Exit(1)

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from mc2perf.cli.options import (
-    GROUPS,
-    Dispatcher,
-    Overrides,
-    ProfileFolders,
-    Target,
-    assignments,
-    folders,
-    with_inputs,
-)
+from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.options import GROUPS
 from mc2perf.cli.reports import Format, Output, Report, format_of, put
-from mc2perf.problems import InputError
 
 EXAMPLE = "mc2perf compare deepseek-v3 alltoall=before/ mc2=after/ --hardware atlas_800t_a3 --ep 16"
 
 
-@with_inputs
+@asking(EXAMPLE)
 def compare(
-    target: Target = None,
+    asked: Asked,
+    problems: Problems,
     measurements: Annotated[
         list[str] | None,
         typer.Argument(
@@ -34,40 +26,27 @@ def compare(
             rich_help_panel=GROUPS["what"],
         ),
     ] = None,
-    dispatcher: Dispatcher = None,
-    profiles: ProfileFolders = None,
-    set: Overrides = None,
     format: Format = None,
     output: Output = None,
-    **given: Any,
 ) -> None:
     """Lay a prediction beside measurements; rank what could explain each residual."""
-    if target is None or not measurements:
-        typer.echo(f"compare needs a target and measurements. An example:\n\n{EXAMPLE}", err=True)
+    if not measurements:
+        typer.echo(f"compare needs measurements. An example:\n\n{EXAMPLE}", err=True)
         raise typer.Exit(2)
     from mc2perf.cli.progress import reading
     from mc2perf.comparing import ask_compare
     from mc2perf.writers import compare as writer
 
-    problems: list[str] = []
-    overrides = dict(assignments(set or [], problems))
-    form = "table"
-    try:
-        form = format_of(target, output, format)
-    except InputError as error:
-        problems += error.problems
+    with problems:
+        form = format_of(asked.target, output, format)
     if output and any(output == text.partition("=")[2] or output == text for text in measurements):
         problems.append(f"output: '{output}' is read already; write another name")
-    try:
-        asked = {**given, "dispatcher": dispatcher}
-        found = ask_compare(target, measurements, asked, overrides, folders(profiles), reading)
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    with problems:
+        found = ask_compare(asked.target, measurements, asked.given, asked.overrides, asked.own, reading)
+    problems.refuse()
     report = Report(
-        title=f"mc2perf compare {target}",
-        target=target,
+        title=f"mc2perf compare {asked.target}",
+        target=asked.target,
         columns=writer.COLUMNS,
         block=lambda: writer.as_block(found),
         text=lambda: writer.to_text(found),

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from mc2perf.cli.options import (
-    GROUPS,
-    Dispatcher,
-    Overrides,
-    ProfileFolders,
-    Target,
-    folders,
-    with_inputs,
-)
-from mc2perf.cli.reports import Format, Output, Report, asked, needed, put
+from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.options import GROUPS
+from mc2perf.cli.reports import Format, Output, Report, format_of, put
 
 EXAMPLE = (
     "mc2perf diff deepseek-v3 --hardware atlas_800t_a3 --to dtype=int8 --to tiers.node.link_rate='56 GB/s'"
 )
 
 
-@with_inputs
+@asking(EXAMPLE)
 def diff(
-    target: Target = None,
+    asked: Asked,
+    problems: Problems,
     other: Annotated[
         str | None,
         typer.Argument(
@@ -34,9 +28,6 @@ def diff(
             rich_help_panel=GROUPS["what"],
         ),
     ] = None,
-    dispatcher: Dispatcher = None,
-    profiles: ProfileFolders = None,
-    set: Overrides = None,
     to: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="an input or a path of the profile that the second changes"),
@@ -46,22 +37,20 @@ def diff(
     ] = "total_time",
     format: Format = None,
     output: Output = None,
-    **given: Any,
 ) -> None:
     """Attribute the difference of two answers to the inputs and profile values that differ."""
-    target = needed(target, "diff", EXAMPLE)
     from mc2perf.differing import ask_diff
 
-    inputs, own = {**given, "dispatcher": dispatcher}, folders(profiles)
-    found, form = asked(
-        lambda overrides: ask_diff(target, other, inputs, overrides, to or [], of, own),
-        set, target, output, format,
-    )  # fmt: skip
+    with problems:
+        form = format_of(asked.target, output, format)
+    with problems:
+        found = ask_diff(asked.target, other, asked.given, asked.overrides, to or [], of, asked.own)
+    problems.refuse()
     from mc2perf.writers import waterfall as writer
 
     report = Report(
-        title=f"mc2perf diff {target}",
-        target=target,
+        title=f"mc2perf diff {asked.target}",
+        target=asked.target,
         columns=writer.columns_of(found),
         block=lambda: writer.as_block(found),
         text=lambda: writer.to_text(found),

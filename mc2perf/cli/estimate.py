@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mc2perf.cli.options import (
-    Dispatcher,
-    Overrides,
-    ProfileFolders,
-    Target,
-    assignments,
-    folders,
-    with_inputs,
-)
+from mc2perf.cli.asking import Asked, Problems, asking
 from mc2perf.problems import InputError
 
 if TYPE_CHECKING:
@@ -32,12 +24,10 @@ mc2perf estimate all_to_all_matmul -m 8192 -n 4096 -k 7168 --ranks 8 --hardware 
     one fused operator: the best tile count"""
 
 
-@with_inputs
+@asking(EXAMPLES)
 def estimate(
-    target: Target = None,
-    dispatcher: Dispatcher = None,
-    profiles: ProfileFolders = None,
-    set: Overrides = None,
+    asked: Asked,
+    problems: Problems,
     explain: Annotated[bool, typer.Option("--explain", help="print every formula with its numbers")] = False,
     memory: Annotated[
         bool, typer.Option("--memory", help="print what an NPU holds; exit 1 if that is more than its memory")
@@ -69,46 +59,34 @@ def estimate(
     save_scenario: Annotated[
         str | None, typer.Option(metavar="FILE", help="write the question as a scenario file")
     ] = None,
-    **given: Any,
 ) -> None:
     """Estimate one configuration: a fused operator or the layers of a model."""
-    if target is None:
-        typer.echo(f"estimate needs a target. Three examples:\n\n{EXAMPLES}", err=True)
-        raise typer.Exit(2)
     from mc2perf.api import ask
     from mc2perf.readers.scenarios import scenario_tree
     from mc2perf.writers import files
 
-    problems: list[str] = []
-    overrides = dict(assignments(set or [], problems))
     form = _format(output, format, problems)
-    try:
-        asked_for = {**given, "dispatcher": dispatcher}
-        answer, scenario, overrides = ask(target, asked_for, overrides, folders(profiles), explain)
-    except InputError as error:
-        problems += error.problems
+    with problems:
+        answer, scenario, overrides = ask(*asked, explain)
     problems += [
-        *_same_files(target, output=output, save_scenario=save_scenario, trace=trace),
+        *_same_files(asked.target, output=output, save_scenario=save_scenario, trace=trace),
         *_drawable(trace),
     ]
-    if problems:
-        raise InputError(problems)
+    problems.refuse()
     if save_scenario:
         files.write(_yaml(scenario_tree(scenario, overrides)), save_scenario)
     text, fits = _text(answer, form, explain), True
     if memory or fit:
-        held, fits = _memory(scenario, overrides, folders(profiles), form, fit)
+        held, fits = _memory(scenario, overrides, asked.own, form, fit)
         text += held
     files.write(text, output)
     if form in ("json", "csv"):
         for remark in answer.warnings:
             typer.echo(f"warning {remark.code}: {remark.text}", err=True)
-    asked = answer.rows[-1:] if scenario.schedule != "all" else answer.rows
+    rows = answer.rows[-1:] if scenario.schedule != "all" else answer.rows
     if timeline or trace:
-        _draw(
-            answer, scenario, overrides, folders(profiles), timeline and form in ("table", "markdown"), trace
-        )
-    if not fits or not any(row.legal for row in asked):
+        _draw(answer, scenario, overrides, asked.own, timeline and form in ("table", "markdown"), trace)
+    if not fits or not any(row.legal for row in rows):
         raise typer.Exit(1)
 
 

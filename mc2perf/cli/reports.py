@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from mc2perf.cli.options import assignments
-from mc2perf.problems import InputError, did_you_mean, kept
+from mc2perf.problems import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from mc2perf.table import Block, Column
@@ -44,31 +43,6 @@ class Report:
     block: Callable[[], Block]
     text: Callable[[], str]
     tree: Callable[[], Any] | None = None
-
-
-def needed(target: str | None, command: str, example: str) -> str:
-    """The target, or an example of the command and exit 2."""
-    if target is None:
-        typer.echo(f"{command} needs a target. An example:\n\n{example}", err=True)
-        raise typer.Exit(2)
-    return target
-
-
-def asked(
-    ask: Callable[[dict[str, str]], T],
-    set: list[str] | None,
-    target: str,
-    output: str | None,
-    form: str | None,
-) -> tuple[T, str]:
-    """The answer under the overrides given, and the format it is wanted in; all problems at once."""
-    problems: list[str] = []
-    overrides = dict(assignments(set or [], problems))
-    chosen = kept(problems, format_of, target, output, form)
-    answer = kept(problems, ask, overrides)
-    if problems:
-        raise InputError(problems)
-    return answer, chosen
 
 
 def format_of(target: str | None, output: str | None, asked: str | None) -> str:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from mc2perf.cli.options import (
-    Dispatcher,
-    Overrides,
-    ProfileFolders,
-    Target,
-    folders,
-    with_inputs,
-)
-from mc2perf.cli.reports import Format, Output, Report, asked, needed, put
+from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.reports import Format, Output, Report, format_of, put
 
 EXAMPLE = "mc2perf sensitivity matmul_all_reduce -m 4096 -n 8192 -k 4096 --hardware atlas_800t_a2_b2"
 
 
-@with_inputs
+@asking(EXAMPLE)
 def sensitivity(
-    target: Target = None,
-    dispatcher: Dispatcher = None,
-    profiles: ProfileFolders = None,
-    set: Overrides = None,
+    asked: Asked,
+    problems: Problems,
     by: Annotated[str, typer.Option(metavar="SHARE", help="less and more of every parameter")] = "10%",
     uncertainty: Annotated[
         list[str] | None,
@@ -37,22 +28,22 @@ def sensitivity(
     ] = "512",
     format: Format = None,
     output: Output = None,
-    **given: Any,
 ) -> None:
     """Price every profile parameter that an answer rests on, and say how sure the answer is."""
-    target = needed(target, "sensitivity", EXAMPLE)
     from mc2perf.sensing import ask_sensitivity
 
-    inputs, own = {**given, "dispatcher": dispatcher}, folders(profiles)
-    found, form = asked(
-        lambda overrides: ask_sensitivity(target, inputs, overrides, by, uncertainty or [], samples, own),
-        set, target, output, format,
-    )  # fmt: skip
+    with problems:
+        form = format_of(asked.target, output, format)
+    with problems:
+        found = ask_sensitivity(
+            asked.target, asked.given, asked.overrides, by, uncertainty or [], samples, asked.own
+        )
+    problems.refuse()
     from mc2perf.writers import sensitivity as writer
 
     report = Report(
-        title=f"mc2perf sensitivity {target}",
-        target=target,
+        title=f"mc2perf sensitivity {asked.target}",
+        target=asked.target,
         columns=writer.COLUMNS,
         block=lambda: writer.as_block(found),
         text=lambda: writer.to_text(found),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mc2perf.cli.asking import Problems
 from mc2perf.cli.options import (
     Dispatcher,
     Overrides,
@@ -95,7 +96,7 @@ def sweep(
 
     from mc2perf.sweeping import Ranking, ask_sweep
 
-    problems: list[str] = []
+    problems = Problems()
     overrides = dict(assignments(set or [], problems))
     parts = cluster is not None and top is None
     form = _form_of_parts(format, problems) if parts else _form(output, format, digits, problems)
@@ -105,13 +106,10 @@ def sweep(
         best_over=best_over or (), by=by, top=top, where=where or (), columns=columns,
         target_tokens_per_second=target_tokens_per_second, price_per_npu_hour=price_per_npu_hour,
     )  # fmt: skip
-    try:
+    with problems:
         own = folders(profiles)
         asked = ask_sweep(target, {**given, "dispatcher": dispatcher}, overrides, vary or [], ranking, own)
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    problems.refuse()
     _echo(asked)
     try:
         if parts:
