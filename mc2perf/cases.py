@@ -17,7 +17,8 @@ from mc2perf.operators import MOE_LAYER, OPERATORS
 from mc2perf.rules.facts import Facts
 from mc2perf.scenario import Scenario
 from mc2perf.units import MIB, Num
-from mc2perf.workload.layer import Layout
+from mc2perf.workload.layer import routing_of
+from mc2perf.workload.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def model_cases(costs: Costs, scenario: Scenario, model: Model, layout: Layout) 
     """Every fused operator that a model uses under a layout."""
     if layout.tp > 1:
         yield from tensor_parallel_cases(costs, scenario, model, layout)
-    if layout.ep > 1 and model.experts:
+    if layout.ep > 1 and model.experts and routing_of(model, layout).fusible:
         yield from expert_cases(costs, scenario, ExpertSizes.of_model(model, layout))
 
 

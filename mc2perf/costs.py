@@ -250,6 +250,7 @@ class Costs:
         groups: Num = 1.0,
         touched: Num | None = None,
         sets: Num = 1.0,
+        out_size: float | None = None,
     ) -> Cost:
         """Price ``groups`` matmuls with ``rows`` rows in all; ``touched`` weight matrices are read.
 
@@ -269,6 +270,8 @@ class Costs:
         sets : number or array
             How many such sets of weights pass in a row (the experts of a rank, computed one by one): only
             all of them together may count as small or stay in L2.
+        out_size : float, optional
+            Bytes moved per result; default one write. [B]
 
         Notes
         -----
@@ -288,7 +291,7 @@ class Costs:
         )
         others = self.ledger.run(
             f"{label}: rows in and out", matmul.activation_bytes,
-            m=rows, n=n, k=k, in_size=item_size, out_size=max(item.size, 2.0),
+            m=rows, n=n, k=k, in_size=item_size, out_size=out_size or max(item.size, 2.0),
         )  # fmt: skip
         kernel = self.machine.kernels.grouped
         if kernel and touched is not None and self.rule_name == self.machine.cube.rule:
@@ -420,6 +423,27 @@ class Costs:
             f"{label}: time", matmul.vector_time, moved=moved, memory_rate=self.memory_rate
         )
         return Cost(work, self.machine.launch.vector, work)
+
+    def reorder(self, label: str, moved: Num, kernels: float) -> Cost:
+        """Price kernels that gather or scatter rows by an index, one after the other.
+
+        Parameters
+        ----------
+        label : str
+            What it is for.
+        moved : number or array
+            Rows read and written by one of them. [B]
+        kernels : float
+            How many.
+        """
+        machine = self.machine
+        self.ledger.use("launch.vector", machine.launch.vector)
+        self.ledger.use("kernels.reorder_efficiency", machine.kernels.reorder_efficiency)
+        work = self.ledger.run(
+            f"{label}: time", matmul.vector_time, moved=kernels * moved,
+            memory_rate=self.bandwidth * machine.kernels.reorder_efficiency,
+        )  # fmt: skip
+        return Cost(work, kernels * machine.launch.vector, work)
 
     def attention(self, label: str, flops: Num, dtype: str, context: Num = math.inf) -> Cost:
         """Price a fused attention kernel over whole sequences.

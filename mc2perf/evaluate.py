@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mc2perf import schedules
 from mc2perf.answer import Answer, Cut, Expectation, Memory, Remark, Row, Step
+from mc2perf.assumptions import assumptions_of
 from mc2perf.bands import band_of
 from mc2perf.equations import overlap, routing
 from mc2perf.equations.optimum import flat_region
@@ -19,7 +20,7 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
 from mc2perf.problems import InputError
-from mc2perf.remarks import assumptions_of, remarks_of
+from mc2perf.remarks import remarks_of
 from mc2perf.resolve import refuse
 from mc2perf.rows import (
     BOUNDS,
@@ -280,7 +281,7 @@ def _replay(study: Study, part: Part, best: Row, tiles: dict[str, float]) -> Non
     communicates = getattr(part, "ranks", 1.0) > 1
     if isinstance(part, ExpertPath) and communicates and best.schedule == "micro_batch":
         schedules.experts_micro_batch(part, float(best.pieces), study.conditions(part))
-    elif isinstance(part, ExpertPath) and communicates and _fuses(best):
+    elif isinstance(part, ExpertPath) and part.fuses and _fuses(best):
         schedules.experts_mc2(part, study.conditions(part))
     elif isinstance(part, Pair) and communicates and _fuses(best):
         schedules.pair_mc2(part, tiles[part.name], study.conditions(part))

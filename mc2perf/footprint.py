@@ -19,10 +19,11 @@ from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.problems import InputError
 from mc2perf.resolve import cache_of
-from mc2perf.step import GRADIENT_BYTES, STATE_BYTES, data_groups, stage_counts
+from mc2perf.step import GRADIENT_BYTES, STATE_BYTES, data_groups, stage_counts, weights_of_a_layer
 from mc2perf.study import Study
 from mc2perf.units import MIB, Num
-from mc2perf.workload.layer import Layout, routing_of
+from mc2perf.workload.layer import routing_of
+from mc2perf.workload.layout import Layout
 
 BUFFERS_OF_A_COMMUNICATOR = 2.0
 """A communicator of HCCL holds two buffers of HCCL_BUFFSIZE (HCCL, HCCL_BUFFSIZE)."""
@@ -308,31 +309,21 @@ class _Holding:
 
     def _layer(self, group: LayerGroup) -> _Layer:
         mixer = self.model.mixers[group.mixer] if group.mixer else None
-        routed, other = float(self.model.routed_parameters(group)), float(self.model.other_parameters(group))
-        copied = self._copied_parameters(group)
-        rows, layout = self.layout.gathered, self.layout
+        dense, routed = weights_of_a_layer(self.model, self.layout, group)
+        rows = self.layout.gathered
         between = memory.residual_activation_bytes(rows, self.hidden, self.item, 0.0, self.split)
         statistics = self._statistics(mixer) if mixer else 0.0
         # the residual path has a norm and a matmul's input for the mixer, and as much for the feed-forward
         kept = between * (bool(group.mixer) + bool(group.ffn)) / 2.0 + statistics
         kept = kept + (self._mixer(mixer) if mixer else 0.0) + self._feed_forward(group)
         return _Layer(
-            dense=(other - copied) / layout.tp + copied,
-            routed=routed * self._with_copies / (layout.ep if layout.ep > 1 else layout.tp),
+            dense=dense,
+            routed=routed * self._with_copies,
             kept=kept,
             statistics=statistics,
             boundary=memory.boundary_bytes(rows, self.hidden, self.item, self.split),
             cache=self._cache(mixer) if mixer and not self.train else 0.0,
         )
-
-    def _copied_parameters(self, group: LayerGroup) -> float:
-        """Weights that meet a rank's own tokens, which tensor parallelism does not cut."""
-        e = self.model.experts
-        if group.ffn != "moe" or e is None:
-            return 0.0
-        latent = 2.0 * self.hidden * e.payload_width if e.payload_width != self.hidden else 0.0
-        shared = self.model.matrices * self.hidden * e.shared_width if self.layout.ep > 1 else 0.0
-        return self.hidden * e.count + latent + shared
 
     def _wide(self, rows: Num, tensors: float, width: float, ranks: float, item: float | None = None) -> Num:
         """Tensors of one width, cut over ranks. [B]"""
@@ -367,9 +358,9 @@ class _Holding:
         if e is None:
             return 0.0
         own, payload = self.layout.tokens, float(e.payload_width)
-        etp = tp if self.layout.ep == 1 else 1.0
+        etp = self.layout.etp
         routed = memory.expert_activation_bytes(
-            routing_of(self.model, self.layout).rows(1.0) * etp, ROUTED_TENSORS, payload, tensors,
+            routing_of(self.model, self.layout).rows(1.0), ROUTED_TENSORS, payload, tensors,
             float(e.width), etp, self.item,
         )  # fmt: skip
         router = self._wide(own, 1.0, float(e.count), 1.0, LOGIT_BYTES)

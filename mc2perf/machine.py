@@ -234,6 +234,8 @@ class Kernels:
     """Kernels beside the dense matmul; without a rule of their own, experts are priced like dense matmuls.
 
     ``grouped`` moves rows in the type of the matmul, ``grouped_w8a8`` quantises them on the way.
+    ``reorder_efficiency`` is the share of the memory bandwidth that kernels reach which gather or scatter
+    rows by an index, as frameworks without a fused permute launch them.
     """
 
     attention: AttentionRule
@@ -241,6 +243,7 @@ class Kernels:
     w8a8: QuantisedMatmulRule
     grouped: GroupedMatmulRule | None = None
     grouped_w8a8: GroupedMatmulRule | None = None
+    reorder_efficiency: Ratio = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,9 +360,13 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """How fast the host issues kernels; runs beside the device."""
+    """How fast the host issues kernels; runs beside the device until it waits for a result of it.
+
+    ``per_read`` is what such a wait takes beyond the work before it: the copy, and waking up.
+    """
 
     per_launch: Seconds
+    per_read: Seconds = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -203,7 +203,7 @@ def _launch(engine: Engine, name: str, time: Num) -> Timeline:
 
 def _mc2_passes(study: Study, row: Row) -> Passes:
     def play(part: Part) -> Timeline:
-        if isinstance(part, ExpertPath) and part.ranks > 1:
+        if isinstance(part, ExpertPath) and part.fuses:
             return _experts_mc2(part, study.conditions(part))
         if isinstance(part, Pair) and part.ranks > 1:
             return _pair_mc2(study, part, _tiles(study, part, row))

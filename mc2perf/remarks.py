@@ -1,4 +1,4 @@
-"""What an answer must say beside its numbers: warnings with stable codes, and every assumption made."""
+"""What an answer must say beside its numbers: warnings with stable codes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,12 @@ from mc2perf.legality import Said
 from mc2perf.operators import OPERATORS
 from mc2perf.rows import Outcome, Results
 from mc2perf.scenario import Scenario
-from mc2perf.skew import Drawn
 from mc2perf.study import Study
 
 Codes = NDArray[np.integer[Any]]
 
 CLEARLY = 1.001
 """Times this close are equal: the rest is rounding."""
-
-NOISE = 1.02
-"""A fullest rank below this times the mean is not worth saying."""
-
-DRAWN = Drawn("random")
 
 HIGH_COMM = 0.30
 """Above this share of communication the answer says so."""
@@ -199,57 +193,3 @@ def _limits(refused_tiles: dict[int, str]) -> Iterator[Remark]:
     if too_large:
         n, why = next(iter(too_large.items()))
         yield Remark("TILE_REFUSED", f"{len(too_large)} tile counts, first {n}: {why}")
-
-
-def _step_assumptions(scenario: Scenario) -> Iterator[str]:
-    """What a training time holds beside its layers."""
-    if scenario.global_batch_size is None:
-        yield "no pipeline parallelism, no recompute, no gradient exchange, no optimizer step"
-        return
-    shards = "sharded over" if scenario.distributed_optimizer else "whole on"
-    beside = "beside the last backward pass" if scenario.grad_overlap else "after the backward pass"
-    yield f"Adam in float32, {shards} the data-parallel ranks; gradients travel in float32 {beside}"
-    yield "ranks lie tp innermost, then cp, dp (ep inside), pp outermost; sends between stages are exposed"
-    yield "stages run one forward, one backward; the slowest sets the pace, all fill and drain the pipeline"
-
-
-def _routing(study: Study) -> str:
-    """How tokens are taken to be spread, and what even routing leaves out."""
-    skew, group = study.scenario.skew, study.group
-    if group is None:
-        return ""
-    if not skew.even or group.copies is not None:
-        return f"{skew.said(group)}; "
-    rows = np.asarray(study.rows * group.top_k).item()
-    drawn = float(np.asarray(DRAWN.busiest(group).factor(rows)))
-    by_chance = f"; drawn at random the fullest of {group.ranks} ranks would carry {drawn:.3g} x the mean"
-    return f"even routing{by_chance if drawn > NOISE else ''}; "
-
-
-def assumptions_of(study: Study) -> tuple[str, ...]:
-    """Everything taken for granted, in words."""
-    scenario, model = study.scenario, study.model
-    weights = (
-        "read from memory once per matmul (cold L2)" if scenario.l2 == "cold" else "in L2 where they fit"
-    )
-    said = [
-        "pieces are equal; a remainder counts as a full share of a piece",
-        f"{_routing(study)}no congestion; no jitter between ranks, so a ring deeper than 2 changes little",
-        f"weights are {weights}",
-    ]
-    if model is not None:
-        said += list(_step_assumptions(scenario))
-        between = "with" if scenario.sp else "without"
-        said += [
-            f"tensor parallelism {between} sequence parallelism",
-            "routed experts are cut by ep, or by tp if ep is 1",
-        ]
-        if model.experts and model.experts.shared_width:
-            said.append(
-                "shared experts run on a rank's own tokens, beside the first dispatch where overlapped"
-            )
-    if scenario.phase == "train" and model is not None:
-        said.append(
-            "dual_batch overlaps two whole micro-batches of this size, as gradient accumulation has them"
-        )
-    return tuple(said)

@@ -23,7 +23,7 @@ from mc2perf.scenario import COC_PARTS, Scenario, columns_of, inputs, is_operato
 from mc2perf.units import Num
 from mc2perf.workload.decode import Cache
 from mc2perf.workload.fused import Sizes
-from mc2perf.workload.layer import Layout
+from mc2perf.workload.layout import ORDER, Layout
 
 DEFAULT_SEQ_LEN = 4096.0
 ONE_BYTE = ("int8", "fp8", "mxfp8", "mxfp4")
@@ -214,13 +214,16 @@ def model_layout(
     """
     problems: list[str | Reason] = [*misplaced(scenario), *machine_problems(scenario, machine)]
     replica = scenario.tp * scenario.cp * scenario.pp
-    npus = npus_of(scenario, machine, max(replica * (scenario.dp or 1.0), scenario.ep or 1.0))
+    experts = (scenario.ep or 1.0) * (scenario.etp or 1.0) * scenario.pp
+    npus = npus_of(scenario, machine, max(replica * (scenario.dp or 1.0), experts))
     if scenario.dp:
         npus = replica * scenario.dp
     count = float(model.experts.count) if model.experts else 1.0
     stage = npus // scenario.pp
     ep = scenario.ep or (1.0 if scenario.tp > 1 else default_ep(count, max(stage, 1.0)))
+    etp = scenario.etp or (scenario.tp if ep == 1.0 else 1.0)
     problems += _parallel_problems(scenario, machine, model, npus, ep)
+    problems += layout_problems(scenario, model, ep, etp, stage)
     samples, seq_len = _batch(scenario)
     problems += _batch_problems(scenario, samples, seq_len)
     problems += step_problems(scenario, model, npus / replica)
@@ -229,7 +232,6 @@ def model_layout(
     problems += skew_problems(scenario, group)
     reasons = refuse(problems)
     tokens = samples * seq_len / (scenario.tp * scenario.cp)
-    inside = min(ep, float(next(iter(machine.tiers.values())).ranks))
     layout = Layout(
         tokens=tokens,
         seq_len=seq_len,
@@ -240,15 +242,63 @@ def model_layout(
         pp=scenario.pp,
         dp=npus / replica,
         ep=ep,
-        servers=math.ceil(ep / inside),
+        servers=1.0,
         dtype=scenario.dtype,
         dispatch_dtype=dispatch_dtype(scenario),
         combine_dtype=combine_dtype(scenario),
         busiest=busiest_of(scenario, group),
         redundant=scenario.redundant_experts or 0.0,
         capacity_factor=scenario.capacity_factor,
+        etp=etp,
+        order=tuple(scenario.rank_order.split("-")),
+        ulysses=ulysses_of(scenario),
+        balanced=scenario.cp_balanced,
+        dispatcher=dispatcher_of(scenario, ep, etp),
+        grouped=scenario.grouped_matmul,
+        fused_permute=scenario.fused_permute,
+        fused_gradients=scenario.gradient_accumulation_fusion,
+        fused_loss=scenario.fused_cross_entropy,
+        pad=scenario.pad_to_capacity,
+        dynamic=scenario.phase == "train" and not (scenario.capacity_factor and scenario.pad_to_capacity),
     )
-    return layout, npus, reasons
+    near = float(next(iter(machine.tiers.values())).ranks)
+    inside = min(ep, max(near // layout.expert_stride("ep"), 1.0))
+    return replace(layout, servers=float(math.ceil(ep / inside))), npus, reasons
+
+
+def dispatcher_of(scenario: Scenario, ep: float, etp: float) -> str:
+    """How tokens reach their experts: a capacity needs the all-to-all (Megatron-LM, arguments.py)."""
+    alone = ep == 1.0 and etp > 1.0 and scenario.capacity_factor is None
+    return scenario.token_dispatcher or ("all_gather" if alone else "all_to_all")
+
+
+def ulysses_of(scenario: Scenario) -> float:
+    """Context-parallel ranks that trade heads."""
+    return {"ring": 1.0, "ulysses": scenario.cp}.get(scenario.cp_kind, scenario.ulysses or 1.0)
+
+
+def layout_problems(scenario: Scenario, model: Model, ep: float, etp: float, stage: float) -> Iterator[str]:
+    """Slices of experts, traded heads and an order of ranks that cannot be."""
+    if sorted(scenario.rank_order.split("-")) != sorted(ORDER):
+        yield f"rank_order: '{scenario.rank_order}' is no order of {'-'.join(ORDER)}; write each once"
+    if scenario.etp and stage % (ep * etp):
+        yield f"etp: {stage:g} NPUs of a stage do not divide by ep x etp = {ep * etp:g}; write a divisor"
+    if scenario.etp and scenario.etp > 1 and ep == 1 and scenario.etp != scenario.tp:
+        yield f"etp: with ep 1 experts are cut like the rest; write {scenario.tp:g} or an ep above 1"
+    hybrid = scenario.cp_kind == "hybrid"
+    if scenario.ulysses and not hybrid:
+        yield "ulysses: is of a hybrid cp; write --cp-kind hybrid as well"
+    if hybrid and not scenario.ulysses:
+        yield "cp_kind: a hybrid trades heads inside groups; write --ulysses NUMBER as well"
+    trading = ulysses_of(scenario)
+    if scenario.cp % trading:
+        yield f"ulysses: {scenario.cp:g} context-parallel ranks do not divide by {trading:g}; write a divisor"
+    softmax = (mixer for mixer in model.mixers.values() if mixer.kind != "linear")
+    heads = {mixer.heads / scenario.tp for mixer in softmax if mixer.heads / scenario.tp % trading}
+    if heads:
+        yield f"cp: {min(heads):g} heads of a rank do not divide by {trading:g} to trade; write a divisor"
+    if scenario.token_dispatcher == "all_gather" and scenario.capacity_factor is not None:
+        yield "token_dispatcher: an all_gather drops nothing; leave out capacity_factor or write all_to_all"
 
 
 def _parallel_problems(
@@ -281,7 +331,8 @@ def _parallel_problems(
 def step_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str]:
     """What contradicts itself in a whole training step; and what only a step takes."""
     if scenario.global_batch_size is None:
-        for name, idle in (("pp", 1.0), ("vpp", 1.0), ("recompute", "none"), ("grad_overlap", False)):
+        for name, idle in (("pp", 1.0), ("vpp", 1.0), ("recompute", "none"), ("grad_overlap", False),
+                           ("stage_layers", None)):  # fmt: skip
             if getattr(scenario, name) != idle:
                 yield f"{name}: is part of a whole step; write --global-batch-size as well"
         return
@@ -295,7 +346,9 @@ def _pipeline_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[
     """Layers that do not fill the stages, samples that do not fill the micro-batches."""
     assert scenario.global_batch_size is not None
     chunks = scenario.pp * scenario.vpp
-    if model.num_layers % chunks:
+    if scenario.stage_layers is not None:
+        yield from _stage_problems(scenario, scenario.stage_layers, model)
+    elif model.num_layers % chunks:
         yield f"pp: {model.num_layers} layers do not divide by pp x vpp = {chunks:g}; write divisors"
     size = np.asarray(samples_of(scenario))
     if (
@@ -314,15 +367,38 @@ def _pipeline_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[
 def _recompute_problems(scenario: Scenario, model: Model) -> Iterator[str]:
     method, _, layers = scenario.recompute.partition(":")
     if method == "block" and layers.isdigit():
-        if int(layers) > model.num_layers / scenario.pp:
-            yield f"recompute: a stage has {model.num_layers / scenario.pp:g} layers, not {layers}"
         return
     if scenario.recompute not in RECOMPUTE:
         known = did_you_mean(scenario.recompute, (*RECOMPUTE, "block:1"))
         yield f"recompute: '{scenario.recompute}' is not known{known}"
 
 
-RECOMPUTE = ("none", "selective", "full")
+def _stage_problems(scenario: Scenario, given: str, model: Model) -> Iterator[str]:
+    """A list of layers that is none, or not that of this model and pipeline."""
+    if not all(part.isdigit() and int(part) for part in given.split("-")):
+        yield f"stage_layers: '{given}' is no list of layers; write for example 1-2-2-1"
+        return
+    layers = layers_of_stages(given)
+    if scenario.vpp > 1:
+        yield "stage_layers: interleaved stages are even; leave it out or vpp"
+    if len(layers) != scenario.pp:
+        yield f"stage_layers: {len(layers)} stages are not pp = {scenario.pp:g}"
+    if sum(layers) != model.num_layers:
+        yield f"stage_layers: {sum(layers):g} layers are not the model's {model.num_layers}"
+
+
+def layers_of_stages(given: str) -> list[float]:
+    """Layers of every stage.
+
+    Examples
+    --------
+    >>> layers_of_stages("1-2-2-1")
+    [1.0, 2.0, 2.0, 1.0]
+    """
+    return [float(part) for part in given.split("-")]
+
+
+RECOMPUTE = ("none", "activation", "selective", "full")
 """What the backward pass computes again; or ``block:N``, so many layers of every stage."""
 
 

@@ -83,7 +83,13 @@ class Outcome:
         """What all layers take together, or the whole training step."""
         if self.step is not None:
             return self.step.timing
-        return sum((layer.timing for layer in self.layers), schedules.NOTHING)
+        return sum(self.passes, schedules.NOTHING)
+
+    @property
+    def passes(self) -> tuple[Timing, Timing]:
+        """All layers forward, and backward."""
+        there = sum((layer.there for layer in self.layers), schedules.NOTHING)
+        return there, sum((layer.back for layer in self.layers), schedules.NOTHING)
 
     @property
     def refused_at(self) -> NDArray[np.bool_]:
@@ -107,7 +113,7 @@ class Results(Mapping[str, Numbers]):
     def __init__(self, study: Study, outcome: Outcome, base: Results | None) -> None:
         t = self.timing = outcome.timing
         self.study, self.outcome, self.base = study, outcome, base
-        waits = overlap.host_bound_time(t.total, t.launches, study.host_per_launch) - t.total
+        waits = 0.0 if outcome.step else study.issued(*outcome.passes) - t.total
         self.free = waits + t.idle
         self.total = np.asarray(overlap.total_time(t.busy, t.exposed, self.free))
         self.serial = self.total if base is None else base.total
@@ -290,9 +296,13 @@ def _dual_batch(study: Study, serial: Outcome) -> Outcome:
 def _mc2(study: Study, serial: Outcome) -> Outcome:
     """Fused operators wherever they are legal; the tile count or the local experts decide the pieces."""
     pairs: list[Pair] = study.of_kind(Pair)
-    paths: list[ExpertPath] = study.of_kind(ExpertPath)
+    every: list[ExpertPath] = study.of_kind(ExpertPath)
+    paths = [path for path in every if path.fuses]
     if not pairs and not paths:
-        return _equal_to_serial(serial, "mc2", "nothing to communicate: one rank in every group")
+        alone = (
+            "no operator fuses this dispatch" if every else "nothing to communicate: one rank in every group"
+        )
+        return _equal_to_serial(serial, "mc2", alone)
     if study.verdict.refusal:
         return _refused("mc2", study.verdict.refusal)
     if study.verdict.serial:
@@ -378,7 +388,7 @@ def _fused_model(study: Study, paths: list[ExpertPath]) -> Outcome:
 
     def price(part: Part) -> Timing:
         nonlocal most
-        if isinstance(part, ExpertPath) and part.ranks > 1:
+        if isinstance(part, ExpertPath) and part.fuses:
             return schedules.experts_mc2(part, study.conditions(part))
         if isinstance(part, Pair):
             timing, chosen = best_tiles(study, part)

@@ -21,6 +21,8 @@ POLICIES = ("scan", "closed_form", "cann", "uneven")
 """How pieces are cut: the best of all counts, the best by formula, as CANN would, of unequal length."""
 
 SPLIT_AXES = ("m", "n", "k")
+CP_KINDS = ("ring", "ulysses", "hybrid")
+TOKEN_DISPATCHERS = ("all_to_all", "all_gather")
 COC_PARTS = (1, 2, 4, 8)
 
 
@@ -144,13 +146,19 @@ class Scenario:
     )
     recompute: str = _ask(
         "none",
-        "none, selective (attention), full, or block:N layers of a stage",
+        "none, activation, selective (attention), full, or block:N layers of a stage, all if it has fewer",
         "what",
         only="model",
         numbers={"block:": COUNT},
     )
     capacity_factor: float | None = _ask(
-        None, "pad and drop every expert to this multiple of its even share", "what", dim=CAPACITY
+        None, "drop what exceeds this multiple of an expert's even share", "what", dim=CAPACITY
+    )
+    pad_to_capacity: bool = _ask(
+        True,
+        "with a capacity_factor, pad every expert to it; without, shapes follow the routing",
+        "what",
+        only="model",
     )
     skew: Skew = _ask(
         Skew(),
@@ -177,7 +185,23 @@ class Scenario:
     sp: bool = _ask(True, "sequence parallelism beside tp; without it all-reduces", "where", only="model")
     pp: float = _ask(1.0, "pipeline stages", "where", dim=COUNT, only="model")
     vpp: float = _ask(1.0, "model chunks of a pipeline stage, interleaved", "where", dim=COUNT, only="model")
-    cp: float = _ask(1.0, "context-parallel ranks, keys in a ring", "where", dim=COUNT, only="model")
+    cp: float = _ask(1.0, "context-parallel ranks", "where", dim=COUNT, only="model")
+    cp_kind: str = _ask(
+        "ring",
+        "keys in a ring, heads traded by all-to-alls (ulysses), or heads inside and a ring between (hybrid)",
+        "where",
+        choices=CP_KINDS,
+        only="model",
+    )
+    ulysses: float | None = _ask(
+        None, "ranks that trade heads, of a hybrid cp", "where", dim=COUNT, only="model"
+    )
+    cp_balanced: bool = _ask(
+        True,
+        "a ring deals every rank an early and a late stretch of a sequence; without, one stretch each",
+        "where",
+        only="model",
+    )
     dp: float | None = _ask(
         None, "data-parallel ranks (default: NPUs / (tp cp pp))", "where", dim=COUNT, only="model"
     )
@@ -192,6 +216,45 @@ class Scenario:
         dim=COUNT,
         only="model",
     )
+    etp: float | None = _ask(
+        None,
+        "tensor-parallel ranks of an expert (default: tp if ep is 1, else 1)",
+        "where",
+        dim=COUNT,
+        only="model",
+    )
+    rank_order: str = _ask(
+        "tp-cp-ep-dp-pp",
+        "parallel groups from neighbouring ranks outwards; experts take etp for tp and no cp",
+        "where",
+        only="model",
+    )
+    stage_layers: str | None = _ask(
+        None, "layers of each pipeline stage, such as 1-2-2-1 (default: even)", "where", only="model"
+    )
+    token_dispatcher: str | None = _ask(
+        None,
+        "how tokens reach experts: sent to each (all_to_all), or all to all ranks (all_gather)"
+        " (default: all_gather under tp alone without a capacity_factor)",
+        "how",
+        choices=TOKEN_DISPATCHERS,
+        only="model",
+    )
+    grouped_matmul: bool = _ask(
+        True, "local experts in one kernel; without it one after the other", "how", only="model"
+    )
+    fused_permute: bool = _ask(
+        True, "tokens permuted in one kernel; without it gathered and scattered", "how", only="model"
+    )
+    gradient_accumulation_fusion: bool = _ask(
+        True,
+        "weight gradients added up inside their matmuls; without it by passes of their own",
+        "how",
+        only="model",
+    )
+    fused_cross_entropy: bool = _ask(
+        True, "loss in one kernel; without it pass by pass in float32", "how", only="model"
+    )
     engine: str | None = _ask(None, "who drives the links (default: what the profile says answers)", "where")
     matmul_rule: str | None = _ask(
         None, "utilisation rule of the cube (default: what the profile says answers)", "where"
@@ -200,7 +263,10 @@ class Scenario:
         "cold", "weights read from memory (cold) or already in L2 (warm)", "where", choices=("cold", "warm")
     )
     host: str = _ask(
-        "eager", "host issues every kernel (eager) or none (graph)", "where", choices=("eager", "graph")
+        "eager",
+        "host issues every kernel (eager), waits for each (blocking), or issues none (graph)",
+        "where",
+        choices=("eager", "blocking", "graph"),
     )
     cann: str = _ask("8.5", "CANN version; 8.0 fuses inside one server only", "where", choices=("8.0", "8.5"))
     hccl_buffsize: float = _ask(

@@ -30,6 +30,8 @@ from mc2perf.workload.parts import (
     in_turns,
     inverse_shares,
     launch_of,
+    launches_of,
+    reads_of,
     time_of,
     work_of,
 )
@@ -40,7 +42,7 @@ class Timing(NamedTuple):
 
     ``total = busy + exposed + idle`` exactly, and only pipeline stages are idle; ``compute`` and ``comm``
     are stand-alone sums; ``memory`` is the part of the computation that memory bounds; ``launches`` counts
-    kernels issued by the host.
+    kernels issued by the host, ``reads`` results that it waits for.
     """
 
     total: Num
@@ -51,6 +53,7 @@ class Timing(NamedTuple):
     memory: Num
     launches: Num
     idle: Num = 0.0
+    reads: Num = 0.0
 
     def __add__(self, other: object) -> Timing:
         assert isinstance(other, Timing)
@@ -102,7 +105,10 @@ def _worst(numbers: Sequence[float]) -> float:
 def serial(segments: Segments) -> Timing:
     """One after the other."""
     compute, comm = time_of(segments, "compute"), time_of(segments, "comm")
-    return Timing(compute + comm, compute, comm, compute, comm, _memory(segments), float(len(segments)))
+    return Timing(
+        compute + comm, compute, comm, compute, comm, _memory(segments), launches_of(segments),
+        reads=reads_of(segments),
+    )  # fmt: skip
 
 
 def _memory(segments: Segments) -> Num:
@@ -235,7 +241,7 @@ def pair_parts(pair: Pair, pieces: Num, on: Conditions) -> Timing:
         overlap.busy_compute,
         overlap.exposed_comm,
         pieces * _memory(p.compute),
-        pieces * (len(p.compute) + 1.0),
+        pieces * launches_of((*p.compute, p.comm)),
     )
     return _exact(serial(once.prefix) + fused + serial(once.after))
 
@@ -321,11 +327,12 @@ def experts_micro_batch(path: ExpertPath, pieces: Num, on: Conditions) -> Timing
     combine = p.comm_out.cost.time
     experts = time_of(inner, "compute") + np.where(np.greater(pieces, 1.0), on.round_cost, 0.0)
     overlap = _three_stages(dispatch, experts, combine, pieces, shared, on)
-    count = len(inner) + 2.0
+    count = launches_of((*inner, p.comm_in, p.comm_out))
     memory = pieces * _memory(inner) + _memory(whole.beside)
     timing = Timing(
         overlap.total, pieces * experts + shared, pieces * (dispatch + combine), overlap.busy_compute,
-        overlap.exposed_comm, memory, pieces * count + len(whole.beside),
+        overlap.exposed_comm, memory, pieces * count + launches_of(whole.beside),
+        reads=pieces * reads_of(inner),
     )  # fmt: skip
     return _exact(timing + serial(whole.weight_grads))
 
@@ -339,11 +346,10 @@ def dual_batch(parts: Sequence[Part], share: float, on: Conditions) -> Timing:
     compute, comm = (
         [sum((s.cost.time for s in turn), 0.0) for turn in turns] for turns in in_turns(segments)
     )
-    memory, launches = _memory(segments), float(len(segments))
     overlap = overlapping.lockstep(compute, comm, on.comm_slowdown, on.compute_slowdown)
     per_batch = share / 2.0
     timing = Timing(
         overlap.total, 2.0 * sum(compute), 2.0 * sum(comm), overlap.busy_compute, overlap.exposed_comm,
-        2.0 * memory, 2.0 * launches,
+        2.0 * _memory(segments), 2.0 * launches_of(segments), reads=2.0 * reads_of(segments),
     )  # fmt: skip
     return _exact(timing.times(per_batch))

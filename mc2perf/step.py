@@ -7,25 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, groupby, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf import schedules
 from mc2perf.costs import Cost
-from mc2perf.equations import overlap, steps, training
+from mc2perf.equations import steps, training
+from mc2perf.model import LayerGroup, Model
+from mc2perf.resolve import layers_of_stages
 from mc2perf.rows import OUTCOMES, ROUNDING, Outcome, Traffic, WholeStep, serial_outcome
 from mc2perf.schedules import Timing
 from mc2perf.study import LaidLayer, Study
 from mc2perf.units import Num
-from mc2perf.workload.layer import Layout
-from mc2perf.workload.parts import Part
+from mc2perf.workload.layout import Layout
+from mc2perf.workload.parts import Part, all_segments
 
 GRADIENT_BYTES = 4.0
 """Gradients are accumulated and exchanged in float32. [B]"""
 
 STATE_BYTES = 12.0
 """Adam keeps master weights and both moments in float32. [B]"""
+
+AGAIN = {"selective": "attention", "activation": "activation"}
+"""Recompute of single kernels -> theirs: the core of the attention, or the activation function."""
 
 GRADIENT_PASSES = 2.0
 """Owned gradients are read for their norm, and by Adam."""
@@ -51,9 +58,10 @@ def as_step(study: Study, outcome: Outcome) -> Outcome:
 
 @dataclass(frozen=True)
 class Stage:
-    """One micro-batch on one pipeline stage: what it takes, and its traffic by group. [s]"""
+    """One micro-batch on one pipeline stage: what the device takes, and with the host; its traffic. [s]"""
 
     timing: Timing
+    issued: Num
     backward: Num
     traffic: dict[str, Traffic]
 
@@ -71,11 +79,11 @@ def whole_step(study: Study, layers: tuple[LaidLayer, ...]) -> WholeStep:
     layout, s = study.layout, study.scenario
     assert layout is not None and s.global_batch_size is not None
     n_mb = s.global_batch_size / (layout.dp * study.samples)
-    again = study.laid(lambda part: _attention_only(part)) if s.recompute == "selective" else ()
+    again = study.laid(partial(_named_only, AGAIN[s.recompute])) if s.recompute in AGAIN else ()
     stages = [
         _stage(study, layers, again, first, last, counts) for counts, first, last in _distinct_stages(study)
     ]
-    times = [_stage_time(study, stage) for stage, _ in _paired(study, stages)]
+    times = [stage.issued for stage, _ in _paired(study, stages)]
     pipeline = study.costs.ledger.run(
         "pipeline of stages", steps.pipeline_parallel_time,
         stage_times=np.stack(np.broadcast_arrays(*times), axis=-1), n_mb=n_mb, vpp=s.vpp,
@@ -106,18 +114,31 @@ def whole_step(study: Study, layers: tuple[LaidLayer, ...]) -> WholeStep:
 
 
 def stage_counts(study: Study) -> list[list[float]]:
-    """Layers of every group on every stage, in the order of the model: dense layers come first."""
+    """Layers of every group on every stage, in the order of the model: dense layers come first.
+
+    Groups that differ in their mixer alone alternate, so that every stage has its share of each.
+    """
     assert study.model is not None and study.layout is not None
-    stages = int(study.layout.pp)
-    per_stage = study.model.num_layers / stages
-    left, at = [], 0.0
-    for group in study.model.layers:
-        left.append((at, at + group.count))
-        at += group.count
-    return [
-        [max(min(end, (i + 1) * per_stage) - max(begin, i * per_stage), 0.0) for begin, end in left]
-        for i in range(stages)
-    ]
+    bounds = _stage_bounds(study)
+    counts = []
+    for begin, end in pairwise(bounds):
+        stage, at = [], 0.0
+        for _, run in groupby(study.model.layers, key=lambda group: group.ffn):
+            groups = list(run)
+            whole = float(sum(group.count for group in groups))
+            here = max(min(at + whole, end) - max(at, begin), 0.0)
+            stage += [group.count * here / whole for group in groups]
+            at += whole
+        counts.append(stage)
+    return counts
+
+
+def _stage_bounds(study: Study) -> list[float]:
+    """Layers before every stage, and all of them."""
+    assert study.model is not None
+    stages, given = int(study.scenario.pp), study.scenario.stage_layers
+    each = layers_of_stages(given) if given else [study.model.num_layers / stages] * stages
+    return [0.0, *accumulate(each)]
 
 
 def _distinct_stages(study: Study) -> Iterator[tuple[tuple[float, ...], bool, bool]]:
@@ -136,9 +157,9 @@ def _paired(study: Study, stages: list[Stage]) -> Iterator[tuple[Stage, int]]:
         yield stages[keys.index((tuple(c), i == 0, i == last))], i
 
 
-def _attention_only(part: Part) -> Timing:
-    """What selective recompute runs again: the core of the attention."""
-    return schedules.pair_serial(part) if part.name == "attention" else schedules.NOTHING
+def _named_only(name: str, part: Part) -> Timing:
+    """The kernels of a part that bear a name: what selective recompute runs again."""
+    return schedules.serial(tuple(s for s in all_segments(part) if s.name == name))
 
 
 def _stage(
@@ -160,7 +181,6 @@ def _stage(
     repeated = _recomputed(study, forward, again, counts)
     sends = _sends(study, first, last)
     passes = (forward, outer_forward, backward, outer_backward, repeated)
-    everything = sum((t for p in passes for t in p.values()), schedules.NOTHING)
     traffic = {
         group: Traffic(
             sum((p[group].comm for p in passes if group in p), 0.0),
@@ -169,12 +189,17 @@ def _stage(
         for group in ("tp", "ep", "cp")
         if any(group in p for p in passes)
     }
-    everything = _sustained(study, everything)
-    back = sum((t for p in (backward, outer_backward, repeated) for t in p.values()), schedules.NOTHING)
+    # what is computed again runs between the layers of the backward pass
+    there, back = (
+        _sustained(study, sum((t for p in kind for t in p.values()), schedules.NOTHING))
+        for kind in ((forward, outer_forward), (backward, outer_backward, repeated))
+    )
+    everything, issued = there + back, study.issued(there, back)
     if study.scenario.pp > 1:
         traffic["pp"] = Traffic(sends.time, sends.time)
         everything = everything + Timing(sends.time, 0.0, sends.time, 0.0, sends.time, 0.0, 0.0)
-    return Stage(everything, back.total, traffic)
+        issued = issued + sends.time
+    return Stage(everything, issued, back.total, traffic)
 
 
 def _sustained(study: Study, timing: Timing) -> Timing:
@@ -200,7 +225,7 @@ def _recomputed(
 ) -> dict[str, Timing]:
     """What the backward pass computes once more."""
     method, _, number = study.scenario.recompute.partition(":")
-    if method == "selective":
+    if again:
         return _sum_of([(n, g.forward) for n, g in zip(counts, again, strict=False)])
     if method == "none":
         return {}
@@ -216,20 +241,15 @@ def _sends(study: Study, first: bool, last: bool) -> Cost:
     if s.pp == 1:
         return Cost(0.0, 0.0)
     size = layout.between * float(study.model.hidden_size) * 2.0
-    one = study.costs.send("pipeline send", size, study.npus / s.pp)
+    one = study.costs.send("pipeline send", size, layout.stride("pp"))
     # every chunk hands on its activations and returns its gradients; the very first and last only one of both
     times = 2.0 * s.vpp - float(first) - float(last)
     return Cost(times * one.work, times * one.launch)
 
 
-def _stage_time(study: Study, stage: Stage) -> Num:
-    """A stage cannot run faster than the host issues its kernels."""
-    return overlap.host_bound_time(stage.timing.total, stage.timing.launches, study.host_per_launch)
-
-
 def _slowest(study: Study, stages: list[Stage]) -> Stage:
     """The stage that takes longest, row by row."""
-    times = np.stack(np.broadcast_arrays(*(_stage_time(study, stage) for stage in stages)), axis=-1)
+    times = np.stack(np.broadcast_arrays(*(stage.issued for stage in stages)), axis=-1)
     at = np.argmax(times, axis=-1)
 
     def pick(values: list[Num]) -> Num:
@@ -247,7 +267,8 @@ def _slowest(study: Study, stages: list[Stage]) -> Stage:
         )
         for name in names
     }
-    return Stage(timing, pick([stage.backward for stage in stages]), traffic)
+    issued, backward = (pick([getattr(stage, name) for stage in stages]) for name in ("issued", "backward"))
+    return Stage(timing, issued, backward, traffic)
 
 
 # --- after the pipeline ------------------------------------------------------------------------------------
@@ -257,24 +278,46 @@ def weights_of_a_rank(study: Study) -> tuple[float, float]:
     """Weights on an NPU of the fullest stage: outside the routed experts, and of routed experts."""
     model, layout = study.model, study.layout
     assert model is not None and layout is not None
-    cut = layout.ep if layout.ep > 1 else layout.tp
-    embedding = float(model.vocab_size * model.hidden_size)
+    embedding = float(model.vocab_size * model.hidden_size) / layout.tp
     counts = stage_counts(study)
     found = []
     for i, stage in enumerate(counts):
-        other = sum(n * model.other_parameters(g) for n, g in zip(stage, model.layers, strict=True))
-        routed = sum(n * model.routed_parameters(g) for n, g in zip(stage, model.layers, strict=True))
+        held = [(n, weights_of_a_layer(model, layout, g)) for n, g in zip(stage, model.layers, strict=True)]
         ends = (i == 0) + (i == len(counts) - 1 and not (model.tied_embeddings and len(counts) == 1))
-        found.append(((other + ends * embedding) / layout.tp, routed / cut))
+        other, routed = (sum(n * of[kind] for n, of in held) for kind in (0, 1))
+        found.append((other + ends * embedding, routed))
     return max(found, key=sum)
+
+
+def weights_of_a_layer(model: Model, layout: Layout, group: LayerGroup) -> tuple[float, float]:
+    """Weights of a layer on an NPU: outside the routed experts, and of routed experts.
+
+    Router, latent projections, and shared experts beside experts with ranks of their own meet a rank's own
+    tokens: tensor parallelism does not cut them.
+    """
+    copied = copied_parameters(model, layout, group)
+    other, routed = float(model.other_parameters(group)), float(model.routed_parameters(group))
+    return (other - copied) / layout.tp + copied, routed / (layout.ep * layout.etp)
+
+
+def copied_parameters(model: Model, layout: Layout, group: LayerGroup) -> float:
+    """Weights of a layer that every tensor-parallel rank holds whole."""
+    e = model.experts
+    if group.ffn != "moe" or e is None:
+        return 0.0
+    hidden = float(model.hidden_size)
+    latent = 2.0 * hidden * e.payload_width if e.payload_width != hidden else 0.0
+    shared = model.matrices * hidden * e.shared_width if layout.ep > 1 else 0.0
+    return hidden * e.count + latent + shared
 
 
 def data_groups(layout: Layout) -> tuple[tuple[float, float], tuple[float, float]]:
     """Ranks that hold the same weights and the distance between them: outside the experts, and of experts."""
-    dense = (layout.dp * layout.cp, layout.tp)
+    apart = [layout.stride(name) for name in ("cp", "dp") if getattr(layout, name) > 1]
+    dense = (layout.dp * layout.cp, min(apart, default=layout.tp))
     if layout.ep == 1:
         return dense, dense
-    return dense, (layout.dp * layout.cp * layout.tp / layout.ep, layout.ep)
+    return dense, (layout.expert_ranks, layout.expert_stride("dp"))
 
 
 def _after(study: Study, backward: Num) -> tuple[Traffic, Traffic, Num]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mc2perf import cases, legality, schedules
 from mc2perf.costs import Costs, Ledger
+from mc2perf.equations.host import launch_queue_time
 from mc2perf.equations.serving import tokens_per_step
 from mc2perf.expert_groups import model_group, operator_group
 from mc2perf.machine import Machine
@@ -41,8 +42,9 @@ from mc2perf.units import Num
 from mc2perf.workload.decode import cached_layers, keys_seen
 from mc2perf.workload.experts import expert_path
 from mc2perf.workload.fused import fused_pair, moe_layer_routing
-from mc2perf.workload.layer import LayerParts, Layout, layers_of
-from mc2perf.workload.parts import ExpertPath, Pair, Part, Plain, Ring, all_segments, time_of
+from mc2perf.workload.layer import LayerParts, layers_of
+from mc2perf.workload.layout import Layout
+from mc2perf.workload.parts import ExpertPath, Pair, Part, Plain, Ring, Slices, all_segments, time_of
 
 MOST_TILES = 1024
 """More tiles than this are never tried on their own; any number may be asked for."""
@@ -59,8 +61,17 @@ class LaidLayer:
     @property
     def timing(self) -> Timing:
         """All of them, forward and backward."""
-        passes = (*self.forward.values(), *self.backward.values())
-        return sum(passes, schedules.NOTHING).times(self.count)
+        return self.there + self.back
+
+    @property
+    def there(self) -> Timing:
+        """All of them forward."""
+        return sum(self.forward.values(), schedules.NOTHING).times(self.count)
+
+    @property
+    def back(self) -> Timing:
+        """All of them backward."""
+        return sum(self.backward.values(), schedules.NOTHING).times(self.count)
 
 
 def by_group(parts: tuple[Part, ...], handle: Callable[[Part], Timing]) -> dict[str, Timing]:
@@ -72,7 +83,7 @@ def by_group(parts: tuple[Part, ...], handle: Callable[[Part], Timing]) -> dict[
     return groups
 
 
-GROUPS: dict[type, str] = {Plain: "", Ring: "cp", Pair: "tp", ExpertPath: "ep"}
+GROUPS: dict[type, str] = {Plain: "", Ring: "cp", Pair: "tp", Slices: "tp", ExpertPath: "ep"}
 """Kind of a part -> the parallel group it communicates in."""
 
 
@@ -173,6 +184,33 @@ class Study:
     def latency(self) -> Num:
         """What communication takes when there is next to nothing to send. [s]"""
         return sum((count * time_of(all_segments(part, 1e9), "comm") for count, part in self.parts()), 0.0)
+
+    def issued(self, *passes: Timing) -> Num:
+        """Time of passes one after the other, with what the device waits for the host. [s]
+
+        Passes without reads share one queue: the host runs ahead from one into the next.
+        """
+        queues = [t for t in passes if np.any(self.waits(t))]
+        rest = sum((t for t in passes if not np.any(self.waits(t))), schedules.NOTHING)
+        return sum((self._queue(t) for t in (*queues, rest)), 0.0)
+
+    def waits(self, t: Timing) -> Num:
+        """How often the host waits for the device: for results, for every kernel, or in a graph never."""
+        return {"blocking": t.launches, "graph": 0.0}.get(self.scenario.host, t.reads)
+
+    def _queue(self, t: Timing) -> Num:
+        reads = self.waits(t)
+        per_read = self.host_per_read if np.any(reads) else 0.0
+        return launch_queue_time(t.total, t.launches, self.host_per_launch, reads, per_read)
+
+    @property
+    def host_per_read(self) -> float:
+        """Host time of one result that it waits for; a replayed graph has none. [s]"""
+        if self.scenario.host == "graph":
+            return 0.0
+        per_read = self.costs.machine.host.per_read
+        self.costs.ledger.use("host.per_read", per_read)
+        return per_read if np.ndim(per_read) else float(per_read)
 
     @property
     def host_per_launch(self) -> float:

@@ -103,7 +103,7 @@ FLAGS = [
     ((*MODEL, "--phase", "decoding"), "phase: 'decoding' is not known; did you mean 'decode'?"),
     ((*MODEL, "--cann", "7.0"), "cann: '7.0' is not known; did you mean '8.0'?"),
     ((*MODEL, "--l2", "hot"), "l2: 'hot' is not known; write one of cold, warm"),
-    ((*MODEL, "--host", "x"), "host: 'x' is not known; write one of eager, graph"),
+    ((*MODEL, "--host", "x"), "host: 'x' is not known; write one of blocking, eager, graph"),
     ((*MODEL, "--hardware", "atlas_800i"), "hardware: profile 'atlas_800i' is unknown; did you mean 'atlas_800i_a2'?"),
     ((*MODEL, "--hardware", "tpu"), f"hardware: profile 'tpu' is unknown; {PROFILE_LIST}"),
     ((*MODEL, "--hardware", "../secret"), f"hardware: '../secret' {NOT_A_NAME}"),

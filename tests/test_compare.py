@@ -187,9 +187,9 @@ def test_a_slow_rank_among_several(tmp_path: Path) -> None:
 
 def test_a_host_that_issues_slowly(tmp_path: Path) -> None:
     given: dict[str, Any] = {"tp": 8.0, "seq_len": 256.0}
-    slow = estimate("mixtral-8x7b", schedule="serial", set={"host.per_launch": "100 us"}, **given).rows[0]
+    slow = estimate("llama-2-7b", schedule="serial", set={"host.per_launch": "100 us"}, **given).rows[0]
     assert slow.free_time > 0.1 * slow.total_time
-    (run,) = ask_compare("mixtral-8x7b", [trace(tmp_path / "t", line(slow))], given, {}).runs
+    (run,) = ask_compare("llama-2-7b", [trace(tmp_path / "t", line(slow))], given, {}).runs
     first = run.causes[0]
     assert (first.cause, first.evidence) == ("host-bound launches", "supported")
     assert "a launch took 100 us" in first.how
@@ -231,14 +231,14 @@ def test_gradients_and_recompute_that_were_not_predicted(tmp_path: Path) -> None
 
 def test_tcp_is_priced_where_operators_fall_back(tmp_path: Path) -> None:
     given: dict[str, Any] = {"tp": 16.0, "nodes": 2.0, "seq_len": 4096.0}
-    fallen = estimate("mixtral-8x7b", schedule="mc2", rdma=False, **given).rows[-1]
+    fallen = estimate("llama-2-70b", schedule="mc2", rdma=False, **given).rows[-1]
     files = ["mc2=" + trace(tmp_path / "t", line(fallen))]
-    (run,) = ask_compare("mixtral-8x7b", files, given, {}).runs
+    (run,) = ask_compare("llama-2-70b", files, given, {}).runs
     assert cause(run, "TCP").share == pytest.approx(1.0, abs=0.01)
     files.append("mc2=" + operations(tmp_path / "c.json", ("RDMA", 0.2, 0.1, 2e9)))
-    (run,) = ask_compare("mixtral-8x7b", files, given, {}).runs
+    (run,) = ask_compare("llama-2-70b", files, given, {}).runs
     assert cause(run, "TCP").evidence == "contradicted" and "20 GB/s" in cause(run, "TCP").why
-    (run,) = ask_compare("mixtral-8x7b", ["alltoall=" + files[0][4:]], given, {}).runs
+    (run,) = ask_compare("llama-2-70b", ["alltoall=" + files[0][4:]], given, {}).runs
     assert not any("TCP" in c.cause and c.priced for c in run.causes)  # serial falls back to nothing
 
 

@@ -28,7 +28,8 @@ from mc2perf.workload.decode import (
     keys_seen,
     mean_cached_context,
 )
-from mc2perf.workload.layer import LayerParts, Layout, layers_of
+from mc2perf.workload.layer import LayerParts, layers_of
+from mc2perf.workload.layout import Layout
 from mc2perf.workload.parts import ExpertPath, Pair, all_segments, time_of
 
 quick = settings(max_examples=25, deadline=None)
@@ -46,7 +47,7 @@ def layout_of(sequences: Any, new_tokens: Any = 1.0, **how: Any) -> Layout:
         "tp": 1.0, "ep": 1.0, "servers": 1.0, "logit_rows": None, "dtype": "bf16", "sp": False,
         "dispatch_dtype": "bf16", "combine_dtype": "bf16", "capacity_factor": None,
     }  # fmt: skip
-    plain |= how
+    plain |= {"etp": how.get("tp", 1.0) if how.get("ep", 1.0) == 1.0 else 1.0, **how}
     return Layout(tokens=sequences * new_tokens / plain["tp"], seq_len=new_tokens, **plain)
 
 

@@ -178,6 +178,12 @@ def test_ratios_of_a_row(question: Question) -> None:
     assert answer.best.total_time == min(r.total_time for r in answer.legal_rows)
 
 
+def waits_for_routing(scenario: Scenario) -> bool:
+    """Whether the host reads where tokens go before it can issue the experts."""
+    model = None if is_operator(scenario.target) else model_of(scenario.target)
+    return scenario.phase == "train" and model is not None and model.experts is not None
+
+
 @quick
 @given(questions)
 def test_a_row_lies_between_its_longer_engine_and_both_in_turn(question: Question) -> None:
@@ -186,7 +192,10 @@ def test_a_row_lies_between_its_longer_engine_and_both_in_turn(question: Questio
         device = r.total_time - r.free_time
         assert device >= max(r.compute_time, r.comm_time) * (1 - CLOSE)
         assert device <= (r.compute_time + r.comm_time) * (1 + CLOSE)
-        assert r.total_time == pytest.approx(max(device, r.host_time), rel=CLOSE)
+        side_by_side = max(device, r.host_time)
+        assert r.total_time >= side_by_side * (1 - CLOSE)
+        if not waits_for_routing(question.scenario):
+            assert r.total_time == pytest.approx(side_by_side, rel=CLOSE)
 
 
 @quick

@@ -18,7 +18,9 @@ import yaml
 from mc2perf.costs import Cost, Costs, Ledger
 from mc2perf.equations.training import model_flops_per_token
 from mc2perf.readers.models import load_model, model_names
-from mc2perf.workload.layer import BACKWARD_ATTENTION, Layout, layers_of
+from mc2perf.workload.layer import layers_of
+from mc2perf.workload.layout import Layout
+from mc2perf.workload.mixers import BACKWARD_ATTENTION
 from mc2perf.workload.parts import Part, all_segments
 
 
@@ -199,7 +201,7 @@ class Tally:
     def __init__(self) -> None:
         self.ledger = Ledger()
 
-    def matmul(self, label: str, rows: float, n: float, k: float, *_: object) -> Cost:
+    def matmul(self, label: str, rows: float, n: float, k: float, *_: object, **how: object) -> Cost:
         return Cost(2.0 * rows * n * k, 0.0)
 
     def attention(self, label: str, flops: float, dtype: str, context: float) -> Cost:
@@ -208,7 +210,7 @@ class Tally:
     def vector(self, *_: object) -> Cost:
         return Cost(0.0, 0.0)
 
-    def collective(self, *_: object) -> Cost:
+    def collective(self, *_: object, **how: object) -> Cost:
         return Cost(0.0, 0.0)
 
 
@@ -217,7 +219,7 @@ def priced(name: str, seq_len: int, tp: int = 1, ep: int = 1) -> tuple[float, fl
     layout = Layout(
         tokens=float(seq_len), seq_len=float(seq_len), logit_rows=None, tp=float(tp), ep=float(ep),
         servers=1.0, dtype="bf16", dispatch_dtype="bf16", combine_dtype="bf16",
-        capacity_factor=None,
+        capacity_factor=None, etp=float(tp) if ep == 1 else 1.0,
     )  # fmt: skip
     layers = layers_of(cast(Costs, Tally()), load_model(name), layout)
     forward = sum(layer.count * flops(layer.forward) for layer in layers)

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import mc2perf.equations
-from mc2perf.equations import overlap, pipeline, play
+from mc2perf.equations import host, overlap, pipeline, play
 from mc2perf.equations import three_stages as stages
 from mc2perf.equations.pipeline import StageBounds
 from mc2perf.units import MIB
@@ -425,7 +425,7 @@ def test_a_step_before_what_it_waits_for_is_not_a_number() -> None:
 
 
 def test_the_host_may_be_slower() -> None:
-    times_ = overlap.host_bound_time(np.array([1.0, 3.0]), 4.0, 0.5)
+    times_ = host.launch_queue_time(np.array([1.0, 3.0]), 4.0, 0.5, 0.0, 1.0)
     assert np.array_equal(times_, [2.0, 3.0])
 
 
@@ -480,4 +480,4 @@ def test_the_text_of_an_equation_says_what_it_computes(
 
 def test_decorated_equations_are_found() -> None:
     found = {f.__name__ for f in equations()}
-    assert {"two_stage_time", "three_stage_time", "three_stage_separate_time", "host_bound_time"} <= found
+    assert {"two_stage_time", "three_stage_time", "three_stage_separate_time", "launch_queue_time"} <= found

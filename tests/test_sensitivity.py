@@ -99,6 +99,7 @@ def _kernels(machine: Machine) -> Iterator[object]:
         yield costs.quantised_matmul("x", rows, 7168.0, 4096.0)
         yield costs.quantised_matmul("x", rows, 7168.0, 4096.0, touched=8.0)
         yield costs.matmul("x", rows, 7168.0, 4096.0, "bf16", 8.0, 8.0)
+    yield costs.reorder("x", 1e9, 2.0)
 
 
 def _matmuls(machine: Machine, rules: list[str]) -> Iterator[object]:

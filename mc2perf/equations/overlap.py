@@ -298,32 +298,6 @@ def piece_time(work: Num, overhead: Num) -> Num:
     return work + overhead
 
 
-@formula("max(device_time, launches * time_per_launch)")
-def host_bound_time(device_time: Num, launches: Num, time_per_launch: Num) -> Num:
-    """A layer cannot run faster than the host issues its kernels.
-
-    Parameters
-    ----------
-    device_time : number or array
-        What the device needs. [s]
-    launches : number or array
-        Kernels issued.
-    time_per_launch : number or array
-        Host time of each. [s]
-
-    Returns
-    -------
-    number or array
-        Time. [s]
-
-    Examples
-    --------
-    >>> float(host_bound_time(1e-3, 250.0, 8e-6))
-    0.002
-    """
-    return np.maximum(device_time, launches * time_per_launch)
-
-
 @formula("busy_compute + exposed_comm + free")
 def total_time(busy_compute: Num, exposed_comm: Num, free: Num) -> Num:
     """The whole time: computing, communication that nothing covers, and neither.

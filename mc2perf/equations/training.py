@@ -272,6 +272,38 @@ def ring_attention_bytes(
     return (cp - 1.0) * tokens * kv_heads * (key_dim + value_dim) * item_size
 
 
+@formula("(2 * cp - 1) / cp")
+def contiguous_ring_factor(cp: Num) -> Num:
+    r"""Causal attention of the busiest rank over the mean, where every rank holds one stretch of a sequence.
+
+    .. math:: \frac{(s/p)^2 (p - 1/2)}{s^2 / 2 p} = \frac{2 p - 1}{p}
+
+    Parameters
+    ----------
+    cp : number or array
+        Ranks of the ring, p >= 1.
+
+    Returns
+    -------
+    number or array
+        Factor in [1, 2): the last rank's queries see all keys, the first rank's only their own.
+
+    Notes
+    -----
+    Dealt in 2 p stretches, the i-th first and the i-th last to rank i (zigzag), all ranks compute as much.
+
+    References
+    ----------
+    Brandon et al., "Striped Attention: Faster Ring Attention for Causal Transformers", 2023, section 2.
+
+    Examples
+    --------
+    >>> contiguous_ring_factor(1.0), contiguous_ring_factor(4.0)
+    (1.0, 1.75)
+    """
+    return (2.0 * cp - 1.0) / cp
+
+
 @formula("tokens * (heads + max(kv_heads, cp)) * (key_dim + value_dim) * item_size * (cp - 1) / cp")
 def ulysses_bytes(
     tokens: Num, heads: Num, kv_heads: Num, key_dim: Num, value_dim: Num, item_size: Num, cp: Num

@@ -17,7 +17,7 @@ from mc2perf.problems import InputError
 from mc2perf.scenario import Scenario
 from mc2perf.studies.observed import Observed
 from mc2perf.study import Study, study_of
-from mc2perf.workload.parts import ExpertPath, Pair, Part, all_segments
+from mc2perf.workload.parts import ExpertPath, Pair, Part, Slices, all_segments
 
 SCHEDULE_OF = {"alltoall": "serial"}
 """Words for a run that are not names of schedules."""
@@ -86,13 +86,17 @@ def grouped_time(study: Study) -> float:
 def _expert_matmuls(parts: tuple[Part, ...]) -> float:
     """Of one layer with a gate or of a grouped operator; dense layers have none."""
     grouped = [part for part in parts if isinstance(part, Pair) and part.experts]
-    if not any(isinstance(part, ExpertPath) or part.name.startswith("gate") for part in parts):
+    if not any(isinstance(part, ExpertPath | Slices) for part in parts):
         return sum(_compute(part, "") for part in grouped)
     return sum(_compute(part, "ffn") for part in parts)
 
 
 def _compute(part: Part, starts: str) -> float:
-    times = (s.cost.time for s in all_segments(part) if s.engine == "compute" and s.name.startswith(starts))
+    times = (
+        s.cost.time
+        for s in all_segments(part)
+        if s.engine == "compute" and s.name.startswith(starts) and not s.name.endswith("added")
+    )
     return math.fsum(np.asarray(time).item() for time in times)
 
 

@@ -257,13 +257,20 @@ def wire_bytes(study: Study) -> tuple[float, float]:
     assert model is not None and layout is not None
     passes = 2.0 if phase == "train" else 1.0
     item = DTYPES[layout.dtype].size
-    exchanged = 0.0
-    if model.experts and layout.ep > 1:
+    exchanged = gathered = 0.0
+    if model.experts and layout.etp > 1:
+        # copies of tokens, or the tokens themselves, gathered before their experts and scattered after
+        copies = model.experts.top_k if layout.dispatcher == "all_to_all" else 1.0
+        width = model.experts.payload_width * copies
+        gathered = float(equations.tensor_parallel_bytes(
+            2.0 * passes, model.num_moe_layers, width, item, layout.etp
+        ))  # fmt: skip
+    if model.experts and layout.ep > 1 and layout.dispatcher == "all_to_all":
         sizes = (DTYPES[layout.dispatch_dtype].size + DTYPES[layout.combine_dtype].size) / 2.0
         exchanged = float(equations.expert_exchange_bytes(
             passes, model.num_moe_layers, model.experts.top_k, model.experts.payload_width, sizes, layout.ep
         ))  # fmt: skip
     collectives = 5.0 if phase == "train" else 2.0
-    cut = model.num_layers + (model.num_layers - (model.num_moe_layers if layout.ep > 1 else 0))
+    cut = 2.0 * model.num_layers - model.num_moe_layers
     dense = float(equations.tensor_parallel_bytes(collectives, cut, model.hidden_size, item, layout.tp))
-    return exchanged + dense, max(layout.ep, layout.tp)
+    return exchanged + gathered + dense, max(layout.ep, layout.tp)

@@ -54,7 +54,7 @@ def model_inputs(question: Mapping[str, Plain]) -> dict[str, Plain]:
     4
     """
     taken = defaults().keys() - SIZES - {"nodes", "micro_batches"}
-    given = {name: value for name, value in question.items() if name in taken}
+    given = {name: value for name, value in question.items() if name in taken} | _software(question)
     if is_decode(question):
         return decode_inputs(question, given)
     if "fused_operator" in question:
@@ -64,6 +64,23 @@ def model_inputs(question: Mapping[str, Plain]) -> dict[str, Plain]:
     dp = replicas(question)
     refuse(contradictions(question, dp))
     return {**given, "schedule": schedule_of(question), "dp": dp, **_batch(question, dp)}
+
+
+def _software(question: Mapping[str, Plain]) -> dict[str, Plain]:
+    """How the software does it, from the words of launch scripts."""
+    said = ((name, str(question[name])) for name in SOFTWARE if name in question)
+    return {SOFTWARE[name][0]: SOFTWARE[name][1][word] for name, word in said if word in SOFTWARE[name][1]}
+
+
+SOFTWARE: dict[str, tuple[str, dict[str, Plain]]] = {
+    "dispatcher": (
+        "token_dispatcher",
+        {"allgather": "all_gather", "alltoall": "all_to_all", "alltoall_seq": "all_to_all"},
+    ),
+    "launch_blocking": ("host", {"True": "blocking"}),
+    "recompute_parts": ("recompute", {"swiglu": "activation"}),
+}
+"""Word of a row -> input of a scenario, and what its values are there."""
 
 
 def _batch(question: Mapping[str, Plain], dp: float) -> dict[str, Plain]:

@@ -16,7 +16,7 @@ from mc2perf.problems import InputError
 from mc2perf.readers.skew import read_skew
 from mc2perf.skew import Busiest, Group, Skew
 from mc2perf.validating.questions import EXCHANGES, GROUPED_MATMUL, number
-from mc2perf.workload.experts import Routing, exchange
+from mc2perf.workload.experts import Routing, arrival
 
 EVEN = str(Skew())
 
@@ -72,7 +72,7 @@ def exchanged(question: Mapping[str, Plain], machine: Machine, name: str) -> Alo
     dtype = str(
         question.get(f"{name}_dtype", question.get("dtype", "bf16") if name == "dispatch" else "bf16")
     )
-    time = float(exchange(costs, routing, name, dtype, 1.0).cost.time)
+    time = float(arrival(costs, routing, name, dtype, 1.0).cost.time)
     item, width = DTYPES[dtype], routing.hidden_size
     copies = _counted_copies(question, routing, bool(drops))
     size = float(dispatch_bytes(routing.tokens, copies, width, item.size, item.scale_bytes_per_row(width)))

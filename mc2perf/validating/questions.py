@@ -29,8 +29,7 @@ SIZES = MIXER_SIZES | EXPERT_SIZES.keys() | {
 
 UNPRICED = frozenset(
     (
-        "gradient_accumulation_fusion", "fused_cross_entropy", "grouped_matmul", "dispatcher", "chip", "peak",
-        "launch_blocking", "pad_to_capacity", "tuned", "version", "system",
+        "chip", "peak", "tuned", "version", "system",
     )
 )  # fmt: skip
 """How the software does the same work, which no equation prices: such rows are scored, and say so."""
@@ -39,6 +38,7 @@ OF_MODELS = frozenset(
     (
         "npus", "dies", "cards", "per", "requests", "prompt_len", "batch_tokens", "tokens_per_npu",
         "optimizer", "flash_attention", "fused_operator", "prefill_micro_batches", "baseline_throughput",
+        "dispatcher", "launch_blocking", "recompute_parts",
     )
 )  # fmt: skip
 """Inputs of models that are turned into others, or compared with them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,12 +12,13 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.rows import OUTCOMES, Outcome, Results, at_count, best_count, best_tiles, serial_outcome
 from mc2perf.scenario import SCHEDULES, Scenario
+from mc2perf.schedules import NOTHING
 from mc2perf.studies.rows import SECONDS_PER_HOUR, Plan
 from mc2perf.study import Study, study_of
 from mc2perf.what_if.laying import Layout, laid_out, one
 from mc2perf.what_if.lines import GIGA, Links, links_of
 from mc2perf.what_if.pipelines import three_stages, two_stages
-from mc2perf.what_if.sheet import Counted, Sheet
+from mc2perf.what_if.sheet import Counted, Sheet, literal
 from mc2perf.workload.parts import Pair
 from mc2perf.writers.tables.what_if import Cell, WhatIf
 
@@ -140,9 +142,11 @@ def _sheet(chosen: Chosen, plan: Plan) -> WhatIf:
     ours, serial = chosen.laid[:half], chosen.laid[half:]
     sheet = Sheet(chosen.links)
     _inputs(sheet, chosen, ours, plan)
-    _serial_cells(sheet, serial)
-    exposed, busy = _overlapped_cells(sheet, ours)
-    _sums(sheet, chosen, exposed, busy, ours, serial)
+    issued = _serial_cells(sheet, chosen.study, serial)
+    passes = [
+        _overlapped_cells(sheet, end, part, _conditions(ours)) for end, part in _passes(chosen.study, ours)
+    ]
+    _sums(sheet, chosen, passes, ours, issued)
     s = chosen.study.scenario
     title = f"{s.target} on {s.hardware}: {chosen.schedule}, pieces: {chosen.pieces:g}"
     return WhatIf(title, sheet.cells)
@@ -167,6 +171,8 @@ def _inputs(sheet: Sheet, chosen: Chosen, laid: Layout, plan: Plan) -> None:
         sheet.ask(f"f{at}", f"f{at}: transfers take longer beside computation", "1", f, where)
         sheet.ask(f"g{at}", f"g{at}: computation takes longer beside transfers", "1", g, where)
     sheet.ask("per_launch", "host time of a launch", "s", study.host_per_launch)
+    if _waits(study, laid)[0]:
+        sheet.ask("per_read", "host time of a result that it waits for", "s", study.host_per_read)
     if np.any(study.tokens):
         sheet.put("tokens", "tokens per NPU", "1", one(study.tokens), "stays: all times are for these tokens")
         sheet.ask("npus", "NPUs", "1", study.npus, "of the same layout, side by side")
@@ -186,50 +192,98 @@ def _counted(laid: Layout) -> list[Counted]:
     return [(count, segment) for count, part in laid for segment in part.in_turn]
 
 
-def _serial_cells(sheet: Sheet, serial: Layout) -> None:
+def _passes(study: Study, laid: Layout) -> list[tuple[str, Layout]]:
+    """Queues of the host: one, or where it waits for results one forward and one backward."""
+    back = [
+        backward
+        for layer in study.layers
+        for backward, parts in ((False, layer.forward), (True, layer.backward))
+        for _ in parts
+    ]
+    if not _waits(study, laid)[0] or not any(back):
+        return [("", laid)]
+    there, again = ([x for x, b in zip(laid, back, strict=True) if b == which] for which in (False, True))
+    return [("", there), ("_back", again)]
+
+
+def _waits(study: Study, laid: Layout) -> tuple[float, float]:
+    """Results that the host waits for, and kernels that it issues."""
+    launches = sum(count * part.launches for count, part in laid)
+    reads = sum(count * part.reads for count, part in laid)
+    told = study.waits(NOTHING._replace(launches=launches, reads=reads))
+    return one(told), launches
+
+
+def _issued(study: Study, device: str, laid: Layout) -> str:
+    """Time of a queue, :func:`mc2perf.equations.host.launch_queue_time`."""
+    reads, launches = _waits(study, laid)
+    host = f"{literal(launches)}*{{per_launch}}"
+    if not reads:
+        return f"MAX({device}, {host})"
+    waiting = f"{literal(reads)}*{{per_launch}}"
+    first = f"{literal(reads / launches)}*{device}"
+    return f"(MAX({device} + {waiting}, {host} + {first}) + {literal(reads)}*{{per_read}})"
+
+
+def _serial_cells(sheet: Sheet, study: Study, serial: Layout) -> str:
+    """What everything takes one after the other; the time with the host."""
     sheet.heading("h_serial", "One after the other", "the base line of the speed-up")
-    sheet.compute("serial_compute", "all kernels", _counted(serial))
-    sheet.comm("serial_comm", "all transfers", _counted(serial))
+    issued = []
+    for end, part in _passes(study, serial):
+        kernels = sheet.compute(f"serial_compute{end}", "all kernels", _counted(part))
+        transfers = sheet.comm(f"serial_comm{end}", "all transfers", _counted(part))
+        issued.append(_issued(study, f"({kernels} + {transfers})", part))
+    return " + ".join(issued)
 
 
-def _overlapped_cells(sheet: Sheet, laid: Layout) -> tuple[str, str]:
-    """Sums over parts: communication that nothing covers, all the rest."""
-    sheet.heading("h_turn", "In turn under the schedule", "everything outside the pipelines below")
-    busy = [sheet.compute("turn_compute", "kernels", _counted(laid))]
-    exposed = [sheet.comm("turn_comm", "transfers", _counted(laid))]
-    factors = _conditions(laid)
+class Cells(NamedTuple):
+    """A pass under the schedule: what of its communication nothing covers, all the rest, and its parts."""
+
+    end: str
+    exposed: str
+    busy: str
+    laid: Layout
+
+
+def _overlapped_cells(sheet: Sheet, end: str, laid: Layout, factors: list[tuple[float, float]]) -> Cells:
+    """Sums over the parts of a pass: communication that nothing covers, all the rest."""
+    sheet.heading(f"h_turn{end}", "In turn under the schedule", "everything outside the pipelines below")
+    busy = [sheet.compute(f"turn_compute{end}", "kernels", _counted(laid))]
+    exposed = [sheet.comm(f"turn_comm{end}", "transfers", _counted(laid))]
     pipelines = [(count, p) for count, part in laid for p in part.pipelines]
     for at, (count, pipeline) in enumerate(pipelines, start=1):
         key = (float(pipeline.on.comm_slowdown), float(pipeline.on.compute_slowdown))
-        name, group = f"p{at}", factors.index(key)
+        name, group = f"p{at}{end}", factors.index(key)
         sheet.heading(f"h_{name}", f"Pipeline {at}: {pipeline.label}", f"{count:g} times")
         stages = three_stages if pipeline.combined else two_stages
         total, alone = stages(sheet, name, pipeline, f"{{f{group}}}", f"{{g{group}}}")
         times = sheet.put(f"{name}_count", "how often", "1", count)
         exposed.append(f"{times}*{alone}")
         busy.append(f"{times}*({total} - {alone})")
-    return " + ".join(exposed), " + ".join(busy)
+    return Cells(end, " + ".join(exposed), " + ".join(busy), laid)
 
 
-def _sums(
-    sheet: Sheet,
-    chosen: Chosen,
-    exposed: str,
-    busy: str,
-    ours: Layout,
-    serial: Layout,
-) -> None:
+def _sums(sheet: Sheet, chosen: Chosen, passes: list[Cells], ours: Layout, issued: str) -> None:
     """The answer, and beside every number what the tool computed."""
     sheet.heading("h_sums", "Answer")
+    study, several = chosen.study, len(passes) > 1
     launches = sum(count * part.launches for count, part in ours)
-    host = sheet.put("host_time", "host, launches x time of a launch", "s", f"{launches!r}*{{per_launch}}")
-    issued = f"{sum(count * part.launches for count, part in serial)!r}*{{per_launch}}"
-    sheet.put("exposed_comm_time", "communication that nothing covers", "s", exposed)
+    sheet.put("host_time", "host, launches x time of a launch", "s", f"{literal(launches)}*{{per_launch}}")
     sheet.put(
-        "device_time", "device, computing and uncovered communication", "s", f"{busy} + {{exposed_comm_time}}"
+        "exposed_comm_time", "communication that nothing covers", "s", " + ".join(p.exposed for p in passes)
     )
-    sheet.put("total_time", "time", "s", f"MAX({{device_time}}, {host})", "device and host run side by side")
-    sheet.put("serial_time", "serial time", "s", f"MAX({{serial_compute}} + {{serial_comm}}, {issued})")
+    devices = [
+        sheet.put(f"device{p.end}", f"device, {'back' if p.end else 'there'}", "s", f"{p.busy} + {p.exposed}")
+        for p in passes
+        if several
+    ] or [f"({passes[0].busy} + {{exposed_comm_time}})"]
+    sheet.put("device_time", "device, computing and uncovered communication", "s", " + ".join(devices))
+    queues = [
+        _issued(study, device if several else "{device_time}", p.laid)
+        for device, p in zip(devices, passes, strict=True)
+    ]
+    sheet.put("total_time", "time", "s", " + ".join(queues), "device and host run side by side, up to a read")
+    sheet.put("serial_time", "serial time", "s", issued)
     sheet.put("speedup", "speed-up over serial", "1", "{serial_time}/{total_time}")
     sheet.put("comm_ratio", "uncovered communication of the time", "1", "{exposed_comm_time}/{total_time}")
     shown = ["total_time", "serial_time", "speedup", "comm_ratio", "exposed_comm_time", "host_time"]

@@ -16,7 +16,16 @@ from mc2perf.problems import InputError
 from mc2perf.schedules import Conditions
 from mc2perf.study import Study
 from mc2perf.units import Num
-from mc2perf.workload.parts import ExpertPath, Pair, Part, Segment, Segments, all_segments
+from mc2perf.workload.parts import (
+    ExpertPath,
+    Pair,
+    Part,
+    Segment,
+    Segments,
+    all_segments,
+    launches_of,
+    reads_of,
+)
 
 
 class Pipeline(NamedTuple):
@@ -41,12 +50,13 @@ class Pipeline(NamedTuple):
 
 
 class Laid(NamedTuple):
-    """A part: what runs in turn, pipelines, kernels that the host issues."""
+    """A part: what runs in turn, pipelines, kernels that the host issues, results that it waits for."""
 
     name: str
     in_turn: Segments
     launches: float
     pipelines: tuple[Pipeline, ...] = ()
+    reads: float = 0.0
 
 
 Layout = list[tuple[float, Laid]]
@@ -75,7 +85,7 @@ def laid_out(
         Tiles of every part, for those that mc2 fuses.
     """
     for (count, part), cut in zip(study.parts(), tiles, strict=True):
-        if schedule == "mc2" and isinstance(part, ExpertPath) and part.ranks > 1:
+        if schedule == "mc2" and isinstance(part, ExpertPath) and part.fuses:
             yield count, _experts_mc2(part, study.conditions(part))
         elif schedule == "mc2" and isinstance(part, Pair):
             yield count, _pair_mc2(part, cut, study.conditions(part))
@@ -105,7 +115,7 @@ def _launches(segments: Segments) -> Segments:
 
 def _serial(part: Part) -> Laid:
     segments = all_segments(part)
-    return Laid(part.name, segments, float(len(segments)))
+    return Laid(part.name, segments, launches_of(segments), reads=reads_of(segments))
 
 
 def _pair_mc2(pair: Pair, pieces: float, on: Conditions) -> Laid:
@@ -117,14 +127,16 @@ def _pair_mc2(pair: Pair, pieces: float, on: Conditions) -> Laid:
         pair.name, pieces, on.buffers, on, (p.comm,), p.compute, p.head,
         round_cost=on.round_cost if pieces > 1.0 else 0.0,
     )  # fmt: skip
-    return Laid(pair.name, in_turn, 1.0 + len(once.after), (pipeline,))
+    return Laid(pair.name, in_turn, 1.0 + launches_of(once.after), (pipeline,))
 
 
 def _pair_parts(pair: Pair, pieces: float, on: Conditions) -> Laid:
     once, p = pair.build(1.0, False), pair.build(pieces, False)
     in_turn = (*once.prefix, *once.after)
     pipeline = Pipeline(pair.name, pieces, on.buffers, on, (p.comm,), p.compute, launched=True)
-    return Laid(pair.name, in_turn, len(in_turn) + pieces * (len(p.compute) + 1.0), (pipeline,))
+    return Laid(
+        pair.name, in_turn, launches_of(in_turn) + pieces * launches_of((*p.compute, p.comm)), (pipeline,)
+    )
 
 
 def _experts_mc2(path: ExpertPath, on: Conditions) -> Laid:
@@ -141,7 +153,7 @@ def _experts_mc2(path: ExpertPath, on: Conditions) -> Laid:
         Pipeline(f"{path.name}: {p.second.name} + combine", pieces, buffers, on, (p.comm_out,), (p.second,),
                  round_cost=round_cost, on_links=True),
     )  # fmt: skip
-    return Laid(path.name, (*launches, *rest), 2.0 + len(rest), halves)
+    return Laid(path.name, (*launches, *rest), 2.0 + launches_of(rest), halves, reads_of(rest))
 
 
 def _micro_batches(path: ExpertPath, pieces: float, on: Conditions) -> Laid:
@@ -151,5 +163,6 @@ def _micro_batches(path: ExpertPath, pieces: float, on: Conditions) -> Laid:
         path.name, pieces, on.buffers, on, _on("comm", (*p.before, p.comm_in)), _on("compute", inner),
         whole.beside, (p.comm_out,), launched=True, round_cost=on.round_cost if pieces > 1 else 0.0,
     )  # fmt: skip
-    launches = pieces * (len(inner) + 2.0) + len(whole.beside) + len(whole.weight_grads)
-    return Laid(path.name, whole.weight_grads, launches, (pipeline,))
+    each = launches_of((*inner, p.comm_in, p.comm_out))
+    launches = pieces * each + launches_of((*whole.beside, *whole.weight_grads))
+    return Laid(path.name, whole.weight_grads, launches, (pipeline,), pieces * reads_of(inner))

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mc2perf.costs import Cost, Costs
-from mc2perf.equations import attention, memory, routing
+from mc2perf.equations import attention, memory
 from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
-from mc2perf.workload.layer import NORM_BYTES, Builder, LayerParts, Layout
+from mc2perf.workload.layer import Builder, LayerParts
+from mc2perf.workload.layout import Layout
+from mc2perf.workload.mixers import NORM_BYTES
 from mc2perf.workload.parts import Part, Plain, Segment, Segments
 
 STATE_SIZE = 4.0
@@ -132,7 +134,7 @@ class _CachedBuilder(Builder):
         """One draft of every sequence: embedding, two hidden states joined, a layer, logits."""
         layout = replace(self.layout, tokens=self.layout.tokens / self.layout.seq_len, seq_len=1.0)
         one = replace(self, layout=layout)
-        join = one._latent("draft in", self.hidden, 2.0 * self.hidden, 1.0)
+        join = one.whole_matmul("draft in", self.hidden, 2.0 * self.hidden)
         return [*one.embedding(), join, *one.layer(self.model.layers[-1]), *one.head()]
 
     def head(self) -> list[Part]:
@@ -142,14 +144,6 @@ class _CachedBuilder(Builder):
         vocab = self.model.vocab_size / self.layout.tp
         sampling = self._vector("sampling", self.layout.gathered * vocab * self.item)
         return [*self.gather_matmul("head", vocab, self.hidden), sampling]
-
-    def _matmul(self, name: str, rows: Num, n: float, k: float, experts: bool, pieces: Num) -> Cost:
-        """A dense matmul, or one of experts of which only those with a row are read."""
-        e = self.model.experts
-        if not experts or e is None:
-            return super()._matmul(name, rows, n, k, experts, pieces)
-        touched = routing.distinct_experts(float(e.count), float(e.top_k), rows)
-        return self.costs.matmul(name, rows * e.top_k, n, k, self.layout.dtype, float(e.count), touched)
 
     # --- mixers ------------------------------------------------------------------------------------------
 

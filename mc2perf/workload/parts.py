@@ -17,12 +17,17 @@ from mc2perf.units import Num
 
 
 class Segment(NamedTuple):
-    """A named piece of work on one of the two engines, with the parallel group whose traffic it is."""
+    """A named piece of work on one of the two engines, with the parallel group whose traffic it is.
+
+    The host issues it with ``launches`` kernels, and waits for ``reads`` results of it before it goes on.
+    """
 
     name: str
     engine: Literal["compute", "comm"]
     cost: Cost
     group: str = ""
+    launches: float = 1.0
+    reads: float = 0.0
 
 
 Segments = tuple[Segment, ...]
@@ -41,6 +46,16 @@ def work_of(segments: Segments) -> Num:
 def launch_of(segments: Segments) -> Num:
     """Sum of the launches. [s]"""
     return sum((s.cost.launch for s in segments), 0.0)
+
+
+def launches_of(segments: Segments) -> float:
+    """Kernels that the host issues."""
+    return sum((s.launches for s in segments), 0.0)
+
+
+def reads_of(segments: Segments) -> float:
+    """Results that the host waits for."""
+    return sum((s.reads for s in segments), 0.0)
 
 
 @dataclass(frozen=True)
@@ -67,6 +82,11 @@ def inverse_shares(loads: Sequence[float]) -> Num:
     some = np.array([load for load in loads if load > 0.0]).reshape(-1, 1, 1)
     inverse: Num = some.sum() / some
     return inverse
+
+
+@dataclass(frozen=True)
+class Slices(Plain):
+    """Experts cut by tensor parallelism alone, with the collectives around them: no operator fuses both."""
 
 
 class PairPieces(NamedTuple):
@@ -124,7 +144,8 @@ class ExpertPath:
     """Gate, dispatch, experts, combine; ``build(n, by_expert)`` prices a piece of tokens or one expert.
 
     ``by_expert`` is the n that makes a piece of one local expert; where experts differ in load, of each of
-    them along the first of three axes.
+    them along the first of three axes. ``fusible``: an operator exists that fuses its exchange with its
+    matmuls.
     """
 
     name: str
@@ -133,6 +154,12 @@ class ExpertPath:
     tokens: Num
     build: Callable[[Num, bool], ExpertPieces]
     by_expert: Num = 1.0
+    fusible: bool = True
+
+    @property
+    def fuses(self) -> bool:
+        """Whether there is an exchange that such an operator could take in."""
+        return self.fusible and self.ranks > 1
 
 
 Part = Plain | Pair | ExpertPath

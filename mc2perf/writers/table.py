@@ -14,7 +14,7 @@ TENSOR_PARALLEL = ("all_gather", "reduce_scatter", "regather")
 
 SHARES = {
     "attention": ("norms", "attention"),
-    "gate": ("gate", "latent", "counts", "permute", "unpermute"),
+    "gate": ("gate", "latent", "counts", "permute", "unpermute", "slices"),
     "dispatch": ("dispatch",),
     "FFN": ("ffn", "activation", "shared"),
     "combine": ("combine",),

@@ -1,0 +1,114 @@
+"""Every assumption behind an answer, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mc2perf.scenario import Scenario
+from mc2perf.skew import Drawn
+from mc2perf.study import Study
+
+NOISE = 1.02
+"""A fullest rank below this times the mean is not worth saying."""
+
+DRAWN = Drawn("random")
+
+
+def assumptions_of(study: Study) -> tuple[str, ...]:
+    """Everything taken for granted, in words."""
+    scenario, model = study.scenario, study.model
+    weights = (
+        "read from memory once per matmul (cold L2)" if scenario.l2 == "cold" else "in L2 where they fit"
+    )
+    said = [
+        "pieces are equal; a remainder counts as a full share of a piece",
+        f"{_routing(study)}no congestion; no jitter between ranks, so a ring deeper than 2 changes little",
+        f"weights are {weights}",
+    ]
+    if model is not None:
+        said += list(_step_assumptions(scenario))
+        between = "with" if scenario.sp else "without"
+        said += [
+            f"tensor parallelism {between} sequence parallelism",
+            "routed experts are cut by ep and etp",
+            *_software_assumptions(study),
+        ]
+        if model.experts and model.experts.shared_width:
+            said.append(
+                "shared experts run on a rank's own tokens, beside the first dispatch where overlapped"
+            )
+    if scenario.phase == "train" and model is not None:
+        said.append(
+            "dual_batch overlaps two whole micro-batches of this size, as gradient accumulation has them"
+        )
+    return tuple(said)
+
+
+def _routing(study: Study) -> str:
+    """How tokens are taken to be spread, and what even routing leaves out."""
+    skew, group = study.scenario.skew, study.group
+    if group is None:
+        return ""
+    if not skew.even or group.copies is not None:
+        return f"{skew.said(group)}; "
+    rows = np.asarray(study.rows * group.top_k).item()
+    drawn = float(np.asarray(DRAWN.busiest(group).factor(rows)))
+    by_chance = f"; drawn at random the fullest of {group.ranks} ranks would carry {drawn:.3g} x the mean"
+    return f"even routing{by_chance if drawn > NOISE else ''}; "
+
+
+def _software_assumptions(study: Study) -> Iterator[str]:
+    """What the framework is taken to do in training, switch by switch."""
+    s, layout, model = study.scenario, study.layout, study.model
+    assert layout is not None and model is not None
+    if s.cp > 1:
+        kinds = {"ring": "keys pass around a ring", "ulysses": "heads are traded by all-to-alls"}
+        dealt = "an early and a late stretch of each sequence" if s.cp_balanced else "one stretch of each"
+        ring = f"; a rank holds {dealt}" if layout.ring > 1 else ""
+        yield f"context parallelism: {kinds.get(s.cp_kind, 'heads are traded inside, keys between')}{ring}"
+    if s.phase != "train":
+        return
+    switches = SWITCHES | (EXPERT_SWITCHES if model.experts else {})
+    yield "; ".join(text[getattr(s, name)] for name, text in switches.items())
+    if model.experts:
+        sent = {"all_to_all": "sent to the ranks of their experts", "all_gather": "gathered by all ranks"}
+        yield f"tokens are {sent[layout.dispatcher]}"
+        if layout.dynamic and s.host != "graph":
+            yield "the host reads where tokens go before it issues the experts, in every forward pass"
+
+
+SWITCHES = {
+    "gradient_accumulation_fusion": {
+        True: "weight gradients are added up inside their matmuls",
+        False: "weight gradients are added up by passes of their own",
+    },
+    "fused_cross_entropy": {True: "the loss is one kernel", False: "the loss is computed pass by pass"},
+}
+"""Switch of training software -> what it means on and off."""
+
+EXPERT_SWITCHES = {
+    "grouped_matmul": {
+        True: "local experts are one grouped matmul",
+        False: "local experts run one after the other",
+    },
+    "fused_permute": {
+        True: "tokens are permuted by one kernel",
+        False: "tokens are gathered and scattered by an index",
+    },
+}
+"""The same of experts."""
+
+
+def _step_assumptions(scenario: Scenario) -> Iterator[str]:
+    """What a training time holds beside its layers."""
+    if scenario.global_batch_size is None:
+        yield "no pipeline parallelism, no recompute, no gradient exchange, no optimizer step"
+        return
+    shards = "sharded over" if scenario.distributed_optimizer else "whole on"
+    beside = "beside the last backward pass" if scenario.grad_overlap else "after the backward pass"
+    yield f"Adam in float32, {shards} the data-parallel ranks; gradients travel in float32 {beside}"
+    order = scenario.rank_order.replace("-", ", ")
+    yield f"ranks lie {order} from neighbours outwards, experts without cp; sends between stages are exposed"
+    yield "stages run one forward, one backward; the slowest sets the pace, all fill and drain the pipeline"
