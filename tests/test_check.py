@@ -166,6 +166,9 @@ def test_what_is_not_given_cannot_be_told(run: Callable[[str], Ran]) -> None:
     [
         ("check", "check needs a target"),
         ("check moe_distribute_dispatcher -m 1", "target: 'moe_distribute_dispatcher' is no operator"),
+        ("estimate moe_distribute_dispatch", "is judged, not priced; write 'mc2perf check"),
+        ("check coc", "target: 'coc' is no operator"),
+        ("check mixtral-8x7b --dispatcher allgather", "not implemented"),
         ("check mixtral-8x7b --format yaml", "format: 'yaml' is not known"),
         ("check mixtral-8x7b --operator gmm", "operator: 'gmm' is not used here"),
         ("check all_gather_matmul --ranks 9999999", "ranks: links of atlas_800i_a2 join"),

@@ -12,7 +12,7 @@ import pytest
 
 from mc2perf.api import estimate
 from mc2perf.equations import windows
-from mc2perf.rules.catalogue import FAMILIES, OPERATORS, PIECES, VARIANTS, variants_of
+from mc2perf.rules.catalogue import FAMILIES, OPERATORS, PIECES, SWITCHES, VARIANTS, variants_of
 from mc2perf.rules.facts import DERIVED, WINDOWS, Facts
 from mc2perf.rules.rule import MultipleOf, OneOf, Rule, Source, Within, Word
 from mc2perf.units import MIB
@@ -92,7 +92,7 @@ def test_every_operator_says_who_cuts_it_and_where_it_is_offered() -> None:
         "all_to_all_all_gather_batch_matmul",
         "batch_matmul_reduce_scatter_all_to_all",
     }
-    assert all(any(variants_of(name, family) for family in FAMILIES) for name in OPERATORS)
+    assert all(any(variants_of(name, family) for family in FAMILIES) for name in (*OPERATORS, *SWITCHES))
     assert not variants_of("matmul_all_reduce", "a3")
 
 

@@ -29,6 +29,7 @@ models_app = typer.Typer(
 def operators() -> None:
     """List the fused operators and what their m, n and k mean."""
     from mc2perf.operators import MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
+    from mc2perf.rules.catalogue import OPERATORS as JUDGED
 
     meanings = {name: {axis: getattr(op, axis) for axis in "mnk"} for name, op in OPERATORS.items()}
     for name, meaning in (meanings | {MOE_LAYER: MOE_LAYER_MEANING}).items():
@@ -41,6 +42,8 @@ def operators() -> None:
         typer.echo(f"{name}  ({order})")
         for axis, text in meaning.items():
             typer.echo(f"    {axis}: {text}")
+    for name in (name for name in JUDGED if name not in meanings):
+        typer.echo(f"{name}  (judged by 'mc2perf check', not priced)")
 
 
 @profiles_app.command(

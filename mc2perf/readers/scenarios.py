@@ -12,6 +12,7 @@ from mc2perf.problems import InputError, did_you_mean
 from mc2perf.readers.models import model_aliases, model_names
 from mc2perf.readers.skew import read_skew
 from mc2perf.readers.structure import read_yaml
+from mc2perf.rules.catalogue import OPERATORS
 from mc2perf.scenario import Input, Scenario, inputs, is_operator
 from mc2perf.skew import Skew
 from mc2perf.units import NUMBER, WIDTH, Dim, parse
@@ -130,7 +131,9 @@ def _dispatcher(chosen: dict[str, object], where: Mapping[str, str], problems: l
     if "dispatcher" not in chosen:
         return
     word, at = str(chosen.pop("dispatcher")), where.get("dispatcher", "")
-    if word not in DISPATCHERS:
+    if word == "allgather":
+        problems.append(f"{at}dispatcher: allgather is accepted by the framework but not implemented")
+    elif word not in DISPATCHERS:
         problems.append(f"{at}dispatcher: '{word}' is not known{did_you_mean(word, DISPATCHERS)}")
     elif "schedule" in chosen and chosen["schedule"] != DISPATCHERS[word]:
         problems.append(f"{at}dispatcher: says something else than schedule; give one of both")
@@ -195,6 +198,8 @@ def unknown_target(target: str) -> list[str]:
         return []
     if "/" in target or target.endswith((".json", ".yaml", ".yml")) or target.lower() in model_aliases():
         return []
+    if target in OPERATORS:
+        return [f"target: '{target}' is judged, not priced; write 'mc2perf check {target}' or a model"]
     return [f"target: '{target}' is no operator, model or file{did_you_mean(target, names)}"]
 
 

@@ -57,7 +57,10 @@ _NAMED: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
 NAMES = {operator: names for operators, names in _NAMED for operator in operators}
 """Operator -> what its facts are called, where that is not their name."""
 
-OPERATORS = tuple(dict.fromkeys(variant.operator for variant in VARIANTS))
+SWITCHES = tuple(dict.fromkeys(variant.operator for variant in FRAMEWORKS))
+"""Switches of frameworks: no operators, and none of them decides whether something fused runs."""
+
+OPERATORS = tuple(dict.fromkeys(v.operator for v in VARIANTS if v.operator not in SWITCHES))
 """Every operator there are rules for."""
 
 

@@ -24,16 +24,21 @@ from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
 from mc2perf.problems import InputError
 from mc2perf.resolve import as_columns, machine_problems, model_layout, npus_of, reach
-from mc2perf.rules.catalogue import FAMILIES, NAMES, PIECES, UNKNOWN_PIECES, Pieces, variants_of
+from mc2perf.rules.catalogue import (
+    FAMILIES,
+    NAMES,
+    PIECES,
+    SWITCHES,
+    UNKNOWN_PIECES,
+    Pieces,
+    variants_of,
+)
 from mc2perf.rules.facts import Facts
 from mc2perf.rules.rule import Effect, Source, Variant
 from mc2perf.scenario import Scenario
 from mc2perf.studies.nearest import Asked, Change, Changes, Mend, nearest_mends
 
 Status = Literal["legal", "legal but slow", "cannot tell", "refused"]
-
-FRAMEWORKS = ("mindspeed_mc2", "coc", "mindspeed_mm_dispatcher")
-"""Switches of frameworks: no operators, and none of them decides whether something fused runs."""
 
 NO_DOCUMENT = Source("rules of mc2perf", "no document lists it")
 """Who says that an operator is not offered."""
@@ -74,7 +79,7 @@ class Check:
     @property
     def decides(self) -> bool:
         """Whether it is an operator rather than a framework's switch."""
-        return self.operators[0] not in FRAMEWORKS
+        return self.operators[0] not in SWITCHES
 
     @property
     def runs(self) -> bool:
@@ -191,7 +196,7 @@ class _Judge:
                 operators=(operator,), version=version.version, status=status, findings=findings, needs=needs,
                 mends=self._mended(version, cases, status), pieces=pieces, minds=version.minds,
             )  # fmt: skip
-        if not variants_of(operator, family) and operator not in FRAMEWORKS:
+        if not variants_of(operator, family) and operator not in SWITCHES:
             where = [other for other in FAMILIES if variants_of(operator, other)]
             text = f"is not offered on {family}; it is on {', '.join(where)}"
             yield Check(
