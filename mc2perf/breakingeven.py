@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from mc2perf.machine import Machine
+from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
 from mc2perf.problems import InputError, did_you_mean
 from mc2perf.readers.models import load_model
@@ -13,6 +16,7 @@ from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import number, read_scenario
 from mc2perf.scenario import DEFAULT_HARDWARE, PIECES, Scenario, is_operator
 from mc2perf.studies.breakeven import BreakEven, breakeven, grows, sizes_to_try
+from mc2perf.study import study_of
 from mc2perf.units import COUNT
 
 OVERLAPPING = {True: ("mc2",), False: ("mc2", "micro_batch", "dual_batch")}
@@ -82,6 +86,7 @@ def ask_breakeven(
     if problems:
         raise InputError(problems)
     model = None if is_operator(scenario.target) else load_model(scenario.target)
+    _refuse_contradictions(scenario, machines, model, size, largest)
     return [
         breakeven(
             replace(scenario, hardware=machine.name, schedule=schedule), machine, model, size,
@@ -90,6 +95,23 @@ def ask_breakeven(
         for machine in machines
         for schedule in _schedules(scenario)
     ]  # fmt: skip
+
+
+def _refuse_contradictions(
+    scenario: Scenario, machines: Sequence[Machine], model: Model | None, size: str, largest: float
+) -> None:
+    """Raise what contradicts itself on every machine, at every size."""
+    common: list[str] | None = None
+    for machine in machines:
+        try:
+            column: dict[str, Any] = {size: sizes_to_try(scenario, machine, size, largest).reshape(-1, 1)}
+            study_of(replace(scenario, hardware=machine.name, **column), machine, model)
+            return
+        except InputError as error:
+            found = error.problems
+            common = found if common is None else [problem for problem in common if problem in found]
+    if common:
+        raise InputError(common)
 
 
 def _schedules(scenario: Scenario) -> tuple[str, ...]:

@@ -230,7 +230,7 @@ def model_layout(
     problems += serving_problems(scenario)
     group = model_group(scenario, model, ep)
     problems += skew_problems(scenario, group)
-    reasons = refuse(problems)
+    reasons = refuse(said_once(problems))
     tokens = samples * seq_len / (scenario.tp * scenario.cp)
     layout = Layout(
         tokens=tokens,
@@ -299,6 +299,23 @@ def layout_problems(scenario: Scenario, model: Model, ep: float, etp: float, sta
         yield f"cp: {min(heads):g} heads of a rank do not divide by {trading:g} to trade; write a divisor"
     if scenario.token_dispatcher == "all_gather" and scenario.capacity_factor is not None:
         yield "token_dispatcher: an all_gather drops nothing; leave out capacity_factor or write all_to_all"
+
+
+def said_once(problems: Iterable[str | Reason]) -> Iterator[str | Reason]:
+    """Problems without what else is wrong with a degree that is wrong already.
+
+    Examples
+    --------
+    >>> list(said_once(["tp: 8 NPUs do not divide by 3", "dp: nor by 3", "tp: nor 32 heads", "seq_len: x"]))
+    ['tp: 8 NPUs do not divide by 3', 'seq_len: x']
+    """
+    wrong: set[str] = set()
+    for problem in problems:
+        name = (problem if isinstance(problem, str) else problem.text).partition(":")[0]
+        if name not in wrong and not (name == "dp" and wrong):
+            yield problem
+        if isinstance(problem, str) and name in ("tp", "ep", "cp", "pp"):
+            wrong.add(name)
 
 
 def _parallel_problems(

@@ -15,7 +15,16 @@ from mc2perf.operators import OPERATORS
 from mc2perf.problems import InputError, did_you_mean, kept
 from mc2perf.readers.axes import Value, read_axes
 from mc2perf.readers.conditions import read_condition
-from mc2perf.readers.contradictions import fixed_values, named, plain, still_varied, twice, unfit, unranked
+from mc2perf.readers.contradictions import (
+    fixed_values,
+    named,
+    plain,
+    still_varied,
+    twice,
+    unfit,
+    unplanned,
+    unranked,
+)
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_varied
@@ -119,6 +128,7 @@ def ask_sweep(
             best_over=_best_over(ranking.best_over, values, problems),
         )
     problems += _too_many(sweep)
+    problems += unplanned(sweep.targets, vars(ranking))
     if ranking.by is not None:
         problems += unranked(ranking.by, sweep.targets, vars(ranking))
         sweep = replace(sweep, by=ranking.by)
@@ -128,7 +138,7 @@ def ask_sweep(
     wanted = _columns(ranking.columns, columns, problems)
     top = _number("top", ranking.top, COUNT, problems)
     where = [kept(problems, read_condition, text, columns) for text in ranking.where]
-    if problems:
+    if problems or (problems := sweep.contradictions()):
         raise InputError(problems)
     conditions: tuple[Condition, ...] = tuple(condition for condition in where if condition is not None)
     return Asked(sweep=replace(sweep, where=conditions), columns=wanted, top=int(top) if top else None)

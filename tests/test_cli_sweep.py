@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from mc2perf import cli
+from mc2perf.problems import InputError
+from mc2perf.sweeping import Ranking, ask_sweep
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -388,3 +390,32 @@ def test_help_lists_every_option_under_a_heading(run: Run) -> None:
         assert f"--{flag} " in own
     for flag in ("format", "output", "digits", "no-bom", "jobs", "profiles", "set", "dispatcher"):
         assert f"--{flag} " in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("sweep", "mixtral-8x7b", "--tp", "3", "--vary", "batch_size=1,2"), 2),
+        (("sweep", "mixtral-8x7b", "--vary", "tp=3,8"), 0),
+        (("sweep", "mixtral-8x7b", "--vary", "tp=3,5"), 1),  # each row for a reason of its own
+        (("breakeven", "mixtral-8x7b", "--tp", "3"), 2),
+        (("estimate", "mixtral-8x7b", "--tp", "3"), 2),
+    ],
+)
+def test_what_contradicts_itself_in_every_row_is_wrong_input(
+    words: tuple[str, ...], code: int, run: Run
+) -> None:
+    left, _, err = run(*words)
+    assert left == code
+    said = [line for line in err.splitlines() if not line.endswith("schedule (5)")]
+    assert said == (["tp: 8 NPUs do not divide by 3; write a divisor"] if code == 2 else [])
+
+
+def test_a_planner_has_no_use_for_operators() -> None:
+    given = {"m": 1024, "k": 1024, "ranks": 8}
+    ranking = Ranking(target_tokens_per_second="1e6", price_per_npu_hour="2")
+    with pytest.raises(InputError) as refused:
+        ask_sweep("all_gather_matmul", given, {}, ["n=1K,2K"], ranking)
+    assert [line.partition(":")[0] for line in refused.value.problems] == [
+        "target_tokens_per_second", "price_per_npu_hour",
+    ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mc2perf.problems import InputError
@@ -145,6 +145,7 @@ def test_what_holds(text: str, rows: list[int]) -> None:
         ("schedule", "where: 'schedule' is text, expected a condition"),
         ("not m", "where: 'm' is a number, expected a condition"),
         ("m < 1 or m", "where: 'm' is a number, expected a condition"),
+        ("m < 5 < 6", "where: 'm < 5 < 6' compares 5 with 6; write a column in it"),
         ("(m < 1) < 2", "where: 'm < 1' is a condition, expected a number"),
         ("m + (m < 1) < 2", "where: 'm < 1' is a condition, expected a number"),
         ("schedule + 1 < 2", "where: 'schedule' is text, expected a number"),
@@ -306,7 +307,11 @@ def truth(tree: Tree, row: Mapping[str, Any]) -> bool:
 @settings(max_examples=400)
 @given(_conditions, st.booleans())
 def test_a_tree_holds_where_plain_python_says_so(tree: Tree, full: bool) -> None:
-    condition = read_condition(printed(tree, 0, full), COLUMNS)
+    try:
+        condition = read_condition(printed(tree, 0, full), COLUMNS)
+    except InputError as error:  # a chain that compares a number with a number says nothing of a row
+        assume(not all(problem.endswith("write a column in it") for problem in error.problems))
+        raise
     expected = [truth(tree, row) for row in ROWS]
     assert condition.holds(block_of(ROWS)).tolist() == expected
     again = read_condition(condition.text, COLUMNS)

@@ -23,6 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from mc2perf.conditions import (
     AND,
@@ -245,6 +246,9 @@ class _Reader:
         if any(node.kind == "word" for node in nodes) and not {*operators} <= {"=", "!="}:
             return self.wrong(f"'{_joined(nodes, operators, COMPARE)}' orders text; write =, != or in")
         text = _joined(nodes, operators, COMPARE)
+        for left, right in pairwise(nodes):
+            if len(nodes) > 2 and _is_fixed(left) and _is_fixed(right):
+                return self.wrong(f"'{text}' compares {left.text} with {right.text}; write a column in it")
         return Chain(text, COMPARE, "truth", None, nodes, tuple(operators))
 
     def member(self, node: Node) -> Node:
@@ -367,6 +371,12 @@ _HINTS = {"number": "write a number or a column of numbers", "truth": "write for
 def _number_of(nodes: Sequence[Node]) -> str:
     """The kind of what is calculated from numbers: a number, unless a part was refused."""
     return "any" if any(node.kind == "any" for node in nodes) else "number"
+
+
+def _is_fixed(node: Node) -> bool:
+    """Whether a part is the same in every row."""
+    inner = (node.inner,) if isinstance(node, Unary) else node.operands if isinstance(node, Chain) else ()
+    return all(map(_is_fixed, inner)) if inner else isinstance(node, Constant) and node is not _REFUSED
 
 
 def _inside(node: Node, loosest: int) -> str:

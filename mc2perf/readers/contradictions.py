@@ -86,6 +86,14 @@ def unranked(by: str, targets: Sequence[str], asked: Mapping[str, object]) -> It
         yield f"by: {by} is of models and moe_layer; {', '.join(targets)} has no tokens"
 
 
+def unplanned(targets: Sequence[str], asked: Mapping[str, object]) -> Iterator[str]:
+    """What a planner gave of which no target has any use: operators have no tokens."""
+    if all(target in OPERATORS for target in targets):
+        for name in dict.fromkeys(NEEDS.values()):
+            if asked.get(name) is not None:
+                yield f"{name}: is of models and moe_layer; {', '.join(targets)} has no tokens; leave it out"
+
+
 def plain(value: object) -> str:
     """A value as a person writes it."""
     return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -23,9 +23,11 @@ from mc2perf.conditions import Condition
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
+from mc2perf.problems import InputError
 from mc2perf.scenario import PIECES, Scenario, columns_of
 from mc2perf.skew import Skew
 from mc2perf.studies.rows import Plan, Rows, rows_of
+from mc2perf.study import study_of
 from mc2perf.table import Block, Column, Words, joined, merged, only
 
 BLOCK = 65536
@@ -164,6 +166,25 @@ class Sweep:
         kept = best[0] < DROPPED
         return best[1] if kept.all() else only(best[1], kept)
 
+    def contradictions(self) -> list[str]:
+        """Problems of what does not vary that every row has: whatever varies, none is priced.
+
+        Stops at the first row that has an answer, which is nearly always the first of all.
+        """
+        common: list[str] | None = None
+        for task in self.tasks():
+            for chosen in self._choices(task.group):
+                scenario, machine, _ = self._asked(chosen, task)
+                try:
+                    study_of(scenario, machine, self.models.get(scenario.target))
+                    return []
+                except InputError as error:
+                    found = error.problems
+                    common = found if common is None else [problem for problem in common if problem in found]
+                if not common:
+                    return []
+        return [problem for problem in common or () if problem.partition(":")[0] not in self.axes]
+
     def _choices(self, group: int) -> Iterator[dict[str, Value]]:
         """The named choices of a group, with every choice of those that are compared."""
         kept = self._kept(self.named)
@@ -173,6 +194,14 @@ class Sweep:
             yield chosen | dict(zip(compared, values, strict=True))
 
     def _rows(self, chosen: Mapping[str, Value], task: Task) -> Rows:
+        scenario, machine, paths = self._asked(chosen, task)
+        shape = ((task.last - task.first) * self.inner, self.across)
+        rows = rows_of(scenario, machine, self.models.get(scenario.target), shape, self.plan)
+        rows.say(**paths)
+        return rows
+
+    def _asked(self, chosen: Mapping[str, Value], task: Task) -> tuple[Scenario, Machine, dict[str, str]]:
+        """The question of a block, its machine, and what is overridden in that."""
         paths = {name: str(value) for name, value in chosen.items() if "." in name}
         given: dict[str, Any] = {
             n: None if value == "auto" else value for n, value in chosen.items() if n not in paths
@@ -181,11 +210,7 @@ class Sweep:
         if self.pieces:
             given[self.pieces] = np.array([self.axes[self.pieces]], float)
         scenario = replace(self.scenario, **given)
-        machine = self.machines[(scenario.hardware, tuple(paths.items()))]
-        shape = ((task.last - task.first) * self.inner, self.across)
-        rows = rows_of(scenario, machine, self.models.get(scenario.target), shape, self.plan)
-        rows.say(**paths)
-        return rows
+        return scenario, self.machines[(scenario.hardware, tuple(paths.items()))], paths
 
     def _sizes(self, task: Task) -> dict[str, NDArray[np.float64]]:
         """The sizes of a block as columns, shape (rows, 1)."""
@@ -214,7 +239,7 @@ class Sweep:
             scores = np.full(math.prod(rows.shape), np.nan)
         scores = np.where(np.isnan(scores), NO_ANSWER, scores)
         for condition in self.where:
-            scores[~condition.holds(rows.block(condition.columns))] = DROPPED
+            scores[~condition.holds(rows.block(condition.columns or ("target",)))] = DROPPED
         return scores
 
     def _best(self, scores: NDArray[np.float64]) -> NDArray[np.intp] | None:

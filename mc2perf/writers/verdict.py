@@ -31,7 +31,7 @@ def verdict(answer: Answer) -> str:
     if len(answer.rows) > 1 and len(refused) == len(answer.rows) - 1:
         why = f"{refused[0].schedule}: {refused[0].reason}"
         return f"Refused: {why}. Serial takes {show(serial.total_time, 's')}."
-    limits = f"ceiling {serial.ceiling:.2f}x; bound: {best.bound}"
+    limits = f"ceiling {serial.ceiling:.2f}x; bound: {best.bound}{_too_large(answer)}"
     if len(answer.rows) == 1:
         return f"Serial: {show(serial.total_time, 's')}, communication {serial.comm_ratio:.0%}; {limits}."
     if best.speedup < NO_GAIN:
@@ -40,6 +40,14 @@ def verdict(answer: Answer) -> str:
     first, last = best.flat_region
     flat = f"within 2 %: {first}..{last}; " if last > first else ""
     return f"Best: {best.schedule}, {pieces(answer, best)}: {best.speedup:.2f}x, {share}; {flat}{limits}."
+
+
+def _too_large(answer: Answer) -> str:
+    """Say at once what cannot run as it is: every schedule holds the same."""
+    held = answer.memory
+    if held is None or held.fits:
+        return ""
+    return f"; does not fit: {held.total / 1e9:.4g} of {held.capacity / 1e9:.4g} GB"
 
 
 def _no_gain(answer: Answer, best: Row) -> str:
