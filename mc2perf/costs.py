@@ -31,12 +31,16 @@ from mc2perf.machine import (
     MatmulRule,
     PowerRule,
     Quantity,
+    Sizes,
     Tier,
+    Work,
     quantities,
 )
 from mc2perf.operators import DTYPES
-from mc2perf.units import Num
+from mc2perf.units import Num, show
 
+ROUNDED = 1e-5
+"""Limits of a fit are written with six digits."""
 CLIFF = 1.25
 """A transfer one byte longer that takes so many times as long has outgrown a buffer."""
 
@@ -180,6 +184,7 @@ class Costs:
     not, as frameworks do; a single call, as in a table of measured collectives, goes over the cliff.
     ``decode``: the engines of decode steps answer where nobody chose one. ``prefill``: kernels run at the
     speed that a whole prefill keeps up. In both, rows of int8 matmuls come and go in bf16.
+    While ``watching``, sizes that a fit has not seen are noted; while counts are tried they are not.
     """
 
     machine: Machine
@@ -190,6 +195,7 @@ class Costs:
     cuts_messages: bool = False
     decode: bool = False
     prefill: bool = False
+    watching: bool = False
     _cliffs: dict[tuple[Any, ...], list[Num]] = field(default_factory=dict)
     _columns: dict[tuple[Any, ...], list[NDArray[np.float64]]] = field(default_factory=dict)
 
@@ -286,6 +292,9 @@ class Costs:
         item_size = item.size + item.scale_size / item.scale_block if item.scale_block else item.size
         read = self._weights_read(groups if touched is None else touched, sets, n, k, item_size)
         flops = self.ledger.run(f"{label}: FLOPs", matmul.matmul_flops, m=rows, n=n, k=k)
+        seen = self.machine.cube.fitted_work.get(self.rule_name)
+        if seen:
+            self._note_unseen(f"cube.rules.{self.rule_name}", flops, seen, lambda f: f"{f:.3g} FLOP")
         weights = self.ledger.run(
             f"{label}: weights", matmul.weight_bytes, weights=read, n=n, k=k, item_size=item_size
         )
@@ -653,6 +662,9 @@ class Costs:
             return self._on_wires(label, name, at, tier, size, ranks, rows=rows)
         path = f"tiers.{at}.engines.{engine_name}"
         curve = engine.curves[name]
+        for p, seen in curve.sizes.items():
+            if p == ranks:
+                self._note_unseen(f"{path}.curves.{name}.ranks.{p}", size, seen, lambda s: show(s, "B"))
         for part in ("links", "link_rate"):
             self.ledger.use(f"tiers.{at}.{part}", getattr(tier, part))
         self.ledger.use(f"{path}.fitted_at", engine.fitted_at)
@@ -673,6 +685,18 @@ class Costs:
         if np.any(np.not_equal(slower, 1.0)):
             device = self._on_curve(on_device, at_device, engine, curve, curve.device, size, ranks, 1.0)
         return Cost(scaled, np.maximum(time - device, 0.0))
+
+    def _note_unseen(self, path: str, size: Num, seen: Sizes | Work, words: Callable[[float], str]) -> None:
+        """Note sizes outside those that a fit has seen."""
+        if not self.watching:
+            return
+        for unseen, far in (
+            (float(np.min(size)), np.min(size) < seen.smallest * (1.0 - ROUNDED)),
+            (float(np.max(size)), np.max(size) > seen.largest * (1.0 + ROUNDED)),
+        ):
+            if far:
+                fitted = f"fitted for {words(seen.smallest)} to {words(seen.largest)}"
+                self.ledger.extrapolated[f"{path}: {words(unseen)}, {fitted}"] = None
 
     def _on_curve(
         self,

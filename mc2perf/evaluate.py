@@ -71,7 +71,9 @@ def estimate(
     base = Results(study, serial, None)
     names = SCHEDULES if scenario.schedule == "all" else dict.fromkeys(("serial", scenario.schedule))
     outcomes = [laid(study, name, serial) for name in names]
-    answer = _answer(scenario, study, tuple(_row(study, outcome, base) for outcome in outcomes), outcomes)
+    rows = tuple(_row(study, outcome, base) for outcome in outcomes)
+    _watch(study, rows)
+    answer = _answer(scenario, study, rows, outcomes)
     if scenario.policy == "all":
         answer = replace(answer, policies=_policies(study, serial, base))
     if explain:
@@ -253,13 +255,33 @@ def _facts(study: Study) -> dict[str, float]:
     return {"flops_per_byte": float(ratio)}
 
 
+def _watch(study: Study, rows: tuple[Row, ...]) -> None:
+    """Price every row once more: what leaves the range of a fit is noted for these, not for all tried."""
+    machine = study.costs.machine
+    curves = (c for tier in machine.tiers.values() for e in tier.engines.values() for c in e.curves.values())
+    if not machine.cube.fitted_work and not any(curve.sizes for curve in curves):
+        return
+    tiles = _tiles(study, rows)
+    study.costs.watching = True
+    layer = main_layer(study)
+    for row in rows:
+        for part in (*layer.forward, *layer.backward) if row.legal else ():
+            _replay(study, part, row, tiles)
+    study.costs.watching = False
+
+
+def _tiles(study: Study, rows: tuple[Row, ...]) -> dict[str, float]:
+    """Best tile counts of the pairs, if any row fuses them."""
+    pairs = study.of_kind(Pair) if any(_fuses(row) for row in rows) else []
+    return {part.name: best_tiles(study, part)[1].item() for part in pairs}
+
+
 def _explanation(study: Study, answer: Answer) -> tuple[Step, ...]:
     """Every equation of the best row's main layer, forward, with its numbers; then the whole answer."""
     best = answer.best
     if best is None:
         return ()
-    pairs = study.of_kind(Pair) if _fuses(best) else []
-    tiles = {part.name: best_tiles(study, part)[1].item() for part in pairs}
+    tiles = _tiles(study, (best,))
     ledger = study.costs.ledger
     ledger.recording = True
     for part in main_layer(study).forward:
@@ -273,7 +295,7 @@ def _explanation(study: Study, answer: Answer) -> tuple[Step, ...]:
 
 
 def _fuses(row: Row) -> bool:
-    return row.schedule == "mc2" and not row.reason
+    return row.legal and row.schedule == "mc2" and not row.reason
 
 
 def _replay(study: Study, part: Part, best: Row, tiles: dict[str, float]) -> None:

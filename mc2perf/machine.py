@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -155,12 +155,21 @@ MatmulRule = ConstantRule | L2StepsRule | PowerRule | LinearRule | CurveRule | K
 
 
 @dataclass(frozen=True, kw_only=True)
+class Work:
+    """Least and most work that a fit has seen. [FLOP]"""
+
+    smallest: Number
+    largest: Number
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cube:
     """The matrix engine of one rank: cores, peak by dtype, base block and the utilisation rules.
 
     ``served`` is the same for the prefill of a served model, whose kernels are issued one by one;
     ``sustained`` is the share of the speed of single kernels that whole training steps keep up: clocks under
     load, gaps between kernels. It is fitted to step times, and never mixed with the speed of one matmul.
+    ``fitted_work`` is the work of the matmuls that a rule was fitted to, where it says so.
     """
 
     cores: Count
@@ -170,6 +179,7 @@ class Cube:
     rules: dict[str, MatmulRule]
     sustained: Ratio = 1.0
     served: Ratio = 1.0
+    fitted_work: dict[str, Work] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,6 +276,14 @@ class Band:
     up_to: Bytes = math.inf
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Smallest and largest size that a fit has seen."""
+
+    smallest: Bytes
+    largest: Bytes
+
+
 RankRule = Literal["interpolate", "interpolate_share", "mesh_half", "mesh_peers", "ring", "ring_half"]
 """``interpolate`` compares rank counts at the same array. With ``interpolate_share`` the first band ends at
 the same share of a rank, as long as the ranks fit into a server."""
@@ -276,11 +294,12 @@ class Curve:
     """Cost of one collective: bands per number of ranks, and the rule for other numbers of ranks.
 
     ``device`` is what the device alone needs where ``ranks`` holds host-launched times: a kernel that
-    sends many pieces pays the difference once.
+    sends many pieces pays the difference once. ``sizes`` are those that the fit of a rank count has seen.
     """
 
     rank_rule: RankRule
     ranks: dict[int, tuple[Band, ...]]
+    sizes: dict[int, Sizes] = field(default_factory=dict)
     device: dict[int, tuple[Band, ...]] = field(default_factory=dict)
 
 
@@ -429,3 +448,52 @@ def _children(part: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(key), value) for key, value in part.items())
     elif isinstance(part, tuple):
         yield from ((str(index), value) for index, value in enumerate(part))
+
+
+def replaced(part: Any, path: tuple[Any, ...], value: float) -> Any:
+    """The same part of a machine with one number changed.
+
+    Parameters
+    ----------
+    part : dataclass, dict, tuple or number
+        Where the path begins.
+    path : tuple
+        Names of fields, keys and indices; empty for the number itself.
+    value : float
+        In SI.
+
+    Raises
+    ------
+    LookupError
+        The path leads nowhere.
+
+    Examples
+    --------
+    >>> replaced({"a": (1.0, 2.0)}, ("a", 1), 3.0)
+    {'a': (1.0, 3.0)}
+    """
+    if not path:
+        return value
+    name, *rest = path
+    if is_dataclass(part) and not isinstance(part, type):
+        if name not in vars(part):
+            raise LookupError(name)
+        return replace(part, **{name: replaced(getattr(part, name), tuple(rest), value)})
+    if isinstance(part, dict):
+        return {**part, name: replaced(part[name], tuple(rest), value)}
+    if not isinstance(part, tuple):
+        raise LookupError(name)
+    return (*part[:name], replaced(part[name], tuple(rest), value), *part[name + 1 :])
+
+
+def found(part: Any, path: tuple[Any, ...]) -> Any:
+    """What stands at a path, as in `replaced`.
+
+    Examples
+    --------
+    >>> found({"a": (1.0, 2.0)}, ("a", 1))
+    2.0
+    """
+    for name in path:
+        part = getattr(part, name) if is_dataclass(part) else part[name]
+    return part

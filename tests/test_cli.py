@@ -150,6 +150,7 @@ def test_flags_and_fields_are_one_vocabulary() -> None:
 
     own = {"dispatcher", "profiles", "set", "explain", "memory", "fit", "format", "output", "save_scenario"}
     own |= {"timeline", "trace"}
+    own |= {"strict"}
     given = inspect.signature(cli.estimate).parameters
     assert set(given) - own == {field.name for field in fields(Scenario)}
     for spec, how in inputs():

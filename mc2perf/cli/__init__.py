@@ -16,6 +16,8 @@ from mc2perf.cli.breakeven import EXAMPLE as BREAKEVEN
 from mc2perf.cli.breakeven import breakeven
 from mc2perf.cli.buffers import EXAMPLE as BUFFERS
 from mc2perf.cli.buffers import buffers
+from mc2perf.cli.calibrate import EXAMPLE as CALIBRATE
+from mc2perf.cli.calibrate import calibrate
 from mc2perf.cli.check import EXAMPLE as CHECK
 from mc2perf.cli.check import check
 from mc2perf.cli.compare import EXAMPLE as COMPARE
@@ -81,6 +83,7 @@ app.command(cls=GroupedHelp, epilog=f"Example: {CHECK}")(check)
 app.command(cls=GroupedHelp, epilog=f"Example: {BUFFERS}")(buffers)
 app.command(cls=GroupedHelp, epilog=f"Example: {PATHS}")(paths)
 app.command(cls=GroupedHelp, epilog=f"Example: {VALIDATE}")(validate)
+app.command(cls=GroupedHelp, epilog=f"Example: {CALIBRATE}")(calibrate)
 app.command(cls=GroupedHelp, epilog=f"Example: {COMPARE}")(compare)
 app.command(cls=GroupedHelp, epilog=f"Example: {AUDIT}")(audit)
 app.command(cls=GroupedHelp, epilog=f"Example: {PLOT}")(plot)

@@ -28,6 +28,9 @@ mc2perf estimate all_to_all_matmul -m 8192 -n 4096 -k 7168 --ranks 8 --hardware 
 def estimate(
     asked: Asked,
     problems: Problems,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="exit 1 if a fit is used outside what it was fitted to")
+    ] = False,
     explain: Annotated[bool, typer.Option("--explain", help="print every formula with its numbers")] = False,
     memory: Annotated[
         bool, typer.Option("--memory", help="print what an NPU holds; exit 1 if that is more than its memory")
@@ -86,7 +89,8 @@ def estimate(
     rows = answer.rows[-1:] if scenario.schedule != "all" else answer.rows
     if timeline or trace:
         _draw(answer, scenario, overrides, asked.own, timeline and form in ("table", "markdown"), trace)
-    if not fits or not any(row.legal for row in rows):
+    outside = strict and any(remark.code == "EXTRAPOLATED" for remark in answer.warnings)
+    if outside or not fits or not any(row.legal for row in rows):
         raise typer.Exit(1)
 
 

@@ -239,6 +239,7 @@ class Kernel:
     wait: float | None
     blocks: int | None
     input_shapes: tuple[tuple[int, ...], ...] = ()
+    input_types: tuple[str, ...] = ()
     communication: bool = False
 
 

@@ -120,7 +120,7 @@ def load_machine_file(path: Path, own: Sequence[Path] = ()) -> Machine:
 
 def resolved_tree(path: Path, own: Sequence[Path], overrides: Mapping[str, str]) -> dict[Any, Any]:
     """The YAML tree with ``extends`` merged in and overrides applied."""
-    tree = _extended(path, own, (_identity(path),))
+    tree = extended(path, own)
     problems: list[str] = []
     for dotted, text in overrides.items():
         override(tree, dotted, text, problems)
@@ -129,9 +129,15 @@ def resolved_tree(path: Path, own: Sequence[Path], overrides: Mapping[str, str])
     return tree
 
 
-def _extended(path: Path, own: Sequence[Path], seen: tuple[str, ...]) -> dict[Any, Any]:
+def extended(path: Path, own: Sequence[Path], text: str | None = None) -> dict[Any, Any]:
+    """The tree of a profile, or of another text in its place, over what it extends; ``null`` takes away."""
+    tree = _extended(path, own, (_identity(path),), read_profile(path) if text is None else text)
+    return _merged({}, tree)
+
+
+def _extended(path: Path, own: Sequence[Path], seen: tuple[str, ...], text: str) -> dict[Any, Any]:
     """A profile over the one it extends: by name, or a YAML file named as seen from this one."""
-    tree = parse_yaml(read_profile(path), path.name)
+    tree = parse_yaml(text, path.name)
     base = tree.pop("extends", None)
     if base is None:
         return tree
@@ -143,7 +149,7 @@ def _extended(path: Path, own: Sequence[Path], seen: tuple[str, ...]) -> dict[An
         raise InputError(f"{path.name}: extends: {problem}" for problem in error.problems) from None
     if _identity(file) in seen:
         raise InputError([f"{path.name}: extends: '{base}' leads back to itself; name another profile"])
-    return _merged(_extended(file, own, (*seen, _identity(file))), tree)
+    return _merged(_extended(file, own, (*seen, _identity(file)), read_profile(file)), tree)
 
 
 def _identity(path: Path) -> str:
@@ -167,8 +173,8 @@ def _merged(base: Mapping[Any, Any], change: Mapping[Any, Any]) -> dict[Any, Any
     result = dict(base)
     for key, value in change.items():
         old = result.get(key)
-        deep = isinstance(old, Mapping) and isinstance(value, Mapping) and "value" not in value
-        result[key] = _merged(old, value) if deep and isinstance(old, Mapping) else value
+        deep = isinstance(value, Mapping) and "value" not in value
+        result[key] = _merged(old if isinstance(old, Mapping) else {}, value) if deep else value
     return {key: value for key, value in result.items() if value is not None}
 
 

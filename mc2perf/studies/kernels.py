@@ -126,7 +126,7 @@ def _score(
 
 def _class_sizes(table: KernelTable) -> Numbers:
     if table.kind.sorted_by == "cache_bytes":
-        return np.asarray(_work(table)[1])
+        return np.asarray(work_of_rows(table)[1])
     return table.columns[table.kind.sorted_by]
 
 
@@ -161,7 +161,7 @@ def _moe_ffn(costs: Costs, table: KernelTable) -> Any:
 
 def _context(costs: Costs, table: KernelTable) -> Any:
     seq_len = table.columns["seq_len"]
-    return costs.attention("attention", _work(table)[0], table.dtype, seq_len).time
+    return costs.attention("attention", work_of_rows(table)[0], table.dtype, seq_len).time
 
 
 def _decode(costs: Costs, table: KernelTable) -> Any:
@@ -195,8 +195,8 @@ PRICES: dict[str, Callable[[Costs, KernelTable], Any]] = {
 # --- the naive roofline
 
 
-def _work(table: KernelTable) -> tuple[Any, Any]:
-    """FLOPs, and bytes that have to move."""
+def work_of_rows(table: KernelTable) -> tuple[Any, Any]:
+    """FLOPs of the rows of a table, and bytes that have to move."""
     c, item = table.columns, 1.0 if table.dtype == "w8a8" else 2.0
     flops: Any = np.zeros(len(table))
     if table.kind.name == "matmul":
@@ -223,7 +223,7 @@ def _work(table: KernelTable) -> tuple[Any, Any]:
 
 def _naive(table: KernelTable, machine: Machine) -> Numbers:
     """The roofline with the two shares that suit the table best."""
-    flops, moved = _work(table)
+    flops, moved = work_of_rows(table)
     peak = machine.cube.peak["int8" if table.dtype == "w8a8" else "bf16"]
     bandwidth = machine.memory.bandwidth
     if table.kind.name == "collective":

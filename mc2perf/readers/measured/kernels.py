@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mc2perf.measured import Kernel, KernelTotal, KernelTotals, Measured
-from mc2perf.readers.measured.cells import Column, has, microseconds, rows
+from mc2perf.readers.measured.cells import Column, element_type, has, microseconds, rows
 from mc2perf.readers.measured.source import MISSING, Format, Progress, Source, Tally, open_source
 from mc2perf.units import WIDTH
 
@@ -28,6 +28,7 @@ COLUMNS = {
     "wait": microseconds("Wait Time(us)", "Task Wait Time(us)", needed=False),
     "blocks": Column(("Block Dim", "Block Num"), WIDTH, needed=False),
     "shapes": Column(("Input Shapes",), needed=False),
+    "types": Column(("Input Data Types",), needed=False),
 }
 COMMUNICATION = frozenset({"HCCL", "COMMUNICATION"})
 MOST_TYPES = 10_000
@@ -90,7 +91,8 @@ def _kernel(row: dict[str, Any]) -> Kernel:
         step=row["step"] or "", name=name, type=kind, core=core,
         start=nanoseconds(row["start"]), duration=row["duration"], wait=row["wait"],
         blocks=None if row["blocks"] is None else int(row["blocks"]),
-        input_shapes=_shapes(row["shapes"] or ""), communication=bool(communication),
+        input_shapes=_shapes(row["shapes"] or ""), input_types=_types(row["types"] or ""),
+        communication=bool(communication),
     )  # fmt: skip
 
 
@@ -126,6 +128,13 @@ def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
     ):
         return ()
     return tuple(tuple(int(size) for size in tensor if size.strip()) for tensor in tensors)
+
+
+@lru_cache(maxsize=256)
+def _types(text: str) -> tuple[str, ...]:
+    """``DT_BF16;DT_BF16`` in our words."""
+    text = text.strip('" ')
+    return () if text.lower() in MISSING else tuple(map(element_type, text.split(";")))
 
 
 @lru_cache(maxsize=4096)

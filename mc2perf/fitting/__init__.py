@@ -1,0 +1,1 @@
+"""Parameters from measurements: robust least squares, and message-size curves with cliffs."""

@@ -1,0 +1,1 @@
+"""A better profile from measurements: what can be fitted, what cannot, what is impossible."""
