@@ -12,14 +12,14 @@ from mc2perf.validating.questions import SIZES, defaults, is_decode, number, ref
 
 
 def operator_inputs(question: Mapping[str, Plain]) -> dict[str, Plain]:
-    """What an operator is asked with; the experts of all ranks give those of one.
+    """What an operator is asked with; the experts of all ranks give those of one, its rows say the phase.
 
     Examples
     --------
     >>> operator_inputs({"target": "moe_layer", "ranks": 4, "experts": 128})
     {'ranks': 4, 'experts_per_rank': 32.0, 'schedule': 'serial'}
     """
-    given = {name: value for name, value in question.items() if name in defaults()}
+    given = {name: value for name, value in question.items() if name in defaults() and name != "phase"}
     if "experts" in question:
         local = number(question["experts"]) / number(question.get("ranks", 1))
         if given.setdefault("experts_per_rank", local) != local:
