@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from mc2perf import cli
 from mc2perf.operators import DTYPES, TARGETS
+from mc2perf.problems import did_you_mean
 from mc2perf.readers.models import model_names
 from mc2perf.readers.profiles import profile_names
 from mc2perf.scenario import SCHEDULES, inputs
@@ -275,7 +276,7 @@ SCENARIOS: dict[str, tuple[str | bytes, list[str]]] = {
         [
             "hardwre: unknown key; did you mean 'hardware'?",
             "seqlen: unknown key; did you mean 'seq_len'?",
-            f"zzz: unknown key; write one of {', '.join(sorted(spec.name for spec, _ in inputs()))}",
+            f"zzz: unknown key{did_you_mean('zzz', (spec.name for spec, _ in inputs()))}",
         ],
     ),
     "duplicate key": ("target: mixtral-8x7b\nep: 8\nep: 4\n", ["line 3, column 1: key 'ep' stands twice; keep one"]),
