@@ -42,7 +42,24 @@ def test_a_script_of_a_shipped_model_names_it(tmp_path: Path) -> None:
     assert found.model is None and found.scenario == {
         "scenario_version": 1, "target": "mixtral-8x7b", "seq_len": 4096, "global_batch_size": 64, "nodes": 1,
         "tp": 2, "dp": 4, "ep": 4, "schedule": "mc2", "micro_batch_size": 1,
+        "fused_cross_entropy": False, "fused_permute": False,
     }  # fmt: skip
+
+
+def test_how_the_software_does_it(tmp_path: Path) -> None:
+    text = MIXTRAL.format(layers=32).replace("--moe-token-dispatcher-type mc2", "{words}")
+    plain = asked(tmp_path, text.format(words="--moe-token-dispatcher-type allgather")).scenario
+    off = {"token_dispatcher": "all_gather", "grouped_matmul": False, "fused_permute": False}
+    assert off.items() <= plain.items() and "gradient_accumulation_fusion" not in plain
+    words = (
+        "--moe-grouped-gemm --moe-permute-fusion --cross-entropy-loss-fusion --moe-expert-capacity-factor 1.1"
+        " --no-gradient-accumulation-fusion --context-parallel-size 2 --context-parallel-algo hybrid_cp_algo"
+        " --ulysses-degree-in-cp 2"
+    )
+    fused = asked(tmp_path, text.format(words=words)).scenario
+    assert not {"grouped_matmul", "fused_permute", "fused_cross_entropy", "token_dispatcher"} & fused.keys()
+    on = {"gradient_accumulation_fusion": False, "pad_to_capacity": False, "cp_kind": "hybrid", "ulysses": 2}
+    assert on.items() <= fused.items()
 
 
 def test_a_saved_scenario_is_estimated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

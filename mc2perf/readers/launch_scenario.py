@@ -293,6 +293,40 @@ def _training(launch: Launch, notes: list[str]) -> Iterator[tuple[str, object]]:
         yield "schedule", "mc2"
     if "recompute" in said:
         yield "recompute", _recompute(launch)
+    yield from _software(launch)
+
+
+SWITCHES = {"fused_cross_entropy": "cross-entropy-loss-fusion"}
+"""Input -> the switch of Megatron-LM that turns it on."""
+
+EXPERT_SWITCHES = {"grouped_matmul": "moe-grouped-gemm", "fused_permute": "moe-permute-fusion"}
+"""The same of experts."""
+
+DISPATCHERS = {"allgather": "all_gather", "alltoall": "all_to_all", "alltoall_seq": "all_to_all"}
+"""Value of ``--moe-token-dispatcher-type`` -> token_dispatcher."""
+
+CONTEXT = {"megatron_cp_algo": "ring", "ulysses_cp_algo": "ulysses", "hybrid_cp_algo": "hybrid"}
+"""Value of MindSpeed's ``--context-parallel-algo`` -> cp_kind."""
+
+
+def _software(launch: Launch) -> Iterator[tuple[str, object]]:
+    """How the framework does it: what no switch turns on is off."""
+    kind = launch.other.get("moe-token-dispatcher-type", "")
+    switches = SWITCHES | (EXPERT_SWITCHES if "experts" in launch.sizes else {})
+    if kind == "mc2":  # its operators multiply in groups
+        switches.pop("grouped_matmul", None)
+    yield from ((name, False) for name, switch in switches.items() if switch not in launch.other)
+    if "no-gradient-accumulation-fusion" in launch.other:
+        yield "gradient_accumulation_fusion", False
+    if "capacity_factor" in launch.inputs and "moe-pad-expert-input-to-capacity" not in launch.other:
+        yield "pad_to_capacity", False
+    if kind in DISPATCHERS and "capacity_factor" not in launch.inputs:
+        yield "token_dispatcher", DISPATCHERS[kind]
+    cut = CONTEXT.get(launch.other.get("context-parallel-algo", ""))
+    if cut and launch.inputs.get("cp", 1.0) != 1.0:
+        yield "cp_kind", cut
+        if cut == "hybrid":
+            yield "ulysses", launch.other.get("ulysses-degree-in-cp", "1")
 
 
 def _recompute(launch: Launch) -> object:

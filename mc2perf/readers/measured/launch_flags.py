@@ -89,6 +89,9 @@ DEFAULTS = {
 OTHER = (
     "num-layers-per-virtual-pipeline-stage",
     "context-parallel-algo",
+    "ulysses-degree-in-cp",
+    "cross-entropy-loss-fusion",
+    "no-gradient-accumulation-fusion",
     "noop-layers",
     "n-shared-experts",
     "first-k-dense-replace",
