@@ -356,6 +356,8 @@ tiers:
             ranks:
               8:
                 # from an old run
+                - {kind: measured, ref: "old", constant: 70 us, up_to: 1 MiB}  # flat
+                # and beyond
                 - {kind: measured, ref: "old", constant: 70 us, slope: 20 us/MiB}  # slow
 # the end
 notes:
@@ -371,7 +373,7 @@ def test_a_file_written_by_hand_keeps_its_comments(tmp_path: Path, run: Run) -> 
         assert run("calibrate", str(file), "--hardware", hardware, "-o", str(ours))[0] == 0
         text = ours.read_text()
         for comment in ("# our box, by hand", "# keep", "# we measured this", "# twice", "# from an old run",
-                        "# slow", "# the end"):  # fmt: skip
+                        "# flat", "# and beyond", "# slow", "# the end"):  # fmt: skip
             assert comment in text
         machine = load_machine(str(ours))
         engine = machine.tiers["node"].engines["measured"]
