@@ -17,6 +17,8 @@ from mc2perf.units import FACTOR, RATIO, TIME, Dim, show
 
 SCALE = 0.02
 """Residuals of this size are told apart when fits from several starts are compared."""
+LEAST_STEP = 0.01
+"""Least share of its last start from which a parameter starts again."""
 _TYPICAL = {TIME: 1e-6}
 """Where to start from a value of zero."""
 _LEAST = {RATIO: 1e-3, FACTOR: 1.0, TIME: 0.0}
@@ -135,7 +137,12 @@ def fit_parameters(
     while (worst := _worst(found)) is not None:
         one, low, high = kept[worst], float(found.low[worst]), float(found.high[worst])
         left.append(f"{one.name}: {_unsure(one, low, high)}")
-        kept = [replace(p, start=v) for p, v in zip(kept, found.values.tolist(), strict=True) if p != one]
+        # what shrank to nothing starts again from a size that can be felt
+        kept = [
+            replace(p, start=max(v, LEAST_STEP * p.start))
+            for p, v in zip(kept, found.values.tolist(), strict=True)
+            if p != one
+        ]
         found = _fit(machine, kept, predict, measured)
     return Fitted(tuple(kept), found, _with(machine, kept, found.values), tuple(left))
 

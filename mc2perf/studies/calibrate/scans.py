@@ -40,8 +40,8 @@ from mc2perf.study import Study, study_of
 from mc2perf.units import show
 from mc2perf.workload.parts import Pair
 
-LEAST_COUNTS = 3
-"""Fewer tile counts cannot tell a round's cost from a slow-down."""
+LEAST_CUTS = 2
+"""Fewer runs of more than one tile, of all scans together, cannot tell a round's cost from a slow-down."""
 FACTORS = ("round_cost", "comm_under_compute", "compute_under_comm")
 STARTS = tuple(
     {"comm_under_compute": f, "compute_under_comm": g} for f, g in ((1.1, 1.1), (1.5, 1.2), (1.2, 1.5))
@@ -93,10 +93,11 @@ def fit_scans(machine: Machine, scans: Sequence[Scan], known: Collection[str] = 
     Raises
     ------
     NotFittedError
-        Fewer than three different counts, or an operator that the machine cannot run.
+        Fewer than two runs of more than one tile, or an operator that the machine cannot run.
     """
-    if max(len(np.unique(scan.counts)) for scan in scans) < LEAST_COUNTS:
-        raise NotFittedError(f"fewer than {LEAST_COUNTS} tile counts")
+    cuts = sum(len(np.unique(scan.counts[scan.counts > 1.0])) for scan in scans)
+    if cuts < LEAST_CUTS:
+        raise NotFittedError(f"{cuts} runs of more than one tile; a fit needs at least {LEAST_CUTS}")
     measured = np.concatenate([scan.times for scan in scans])
     scale = [*_speeds(machine, scans, known)]
     factors = [leaf(machine, (*_engine_path(machine, scans[0]), name)) for name in FACTORS]
