@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf.answer import Step
-from mc2perf.equations import attention, collectives, matmul
+from mc2perf.equations import attention, collectives, matmul, utilisation
 from mc2perf.machine import (
     Band,
     ConstantRule,
@@ -124,17 +124,17 @@ def _curve(costs: Costs, rule: CurveRule, shape: Shape) -> tuple[Num, Num]:
     # a last round that is not full takes as long as a full one: look up the work of whole rounds
     full = costs.rounds(shape)
     flops = shape.groups * matmul.matmul_flops(shape.rows, shape.n, shape.k) / full
-    return costs.peak(shape.dtype), matmul.curve_utilisation(flops, work, share) * full
+    return costs.peak(shape.dtype), utilisation.curve_utilisation(flops, work, share) * full
 
 
 def _l2_steps(costs: Costs, rule: L2StepsRule, shape: Shape) -> tuple[Num, Num]:
     cube, size = costs.machine.cube, DTYPES[shape.dtype].size
     block = cube.base_block
-    footprint = matmul.l2_footprint(shape.rows, shape.n, shape.k, cube.cores, block.m, block.n, size)
-    step = matmul.l2_steps_utilisation(
+    footprint = utilisation.l2_footprint(shape.rows, shape.n, shape.k, cube.cores, block.m, block.n, size)
+    step = utilisation.l2_steps_utilisation(
         footprint, rule.part_size, rule.full_size, rule.part, rule.full, rule.out
     )
-    full = matmul.first_round_occupancy(costs.blocks(shape), cube.cores)
+    full = utilisation.first_round_occupancy(costs.blocks(shape), cube.cores)
     # CANN prices fewer rows than a base block as a whole one
     whole = np.minimum(shape.rows / block.m, 1.0)
     return rule.rate_per_core[shape.dtype] * cube.cores, step * full * whole
@@ -142,7 +142,7 @@ def _l2_steps(costs: Costs, rule: L2StepsRule, shape: Shape) -> tuple[Num, Num]:
 
 def _power(costs: Costs, rule: PowerRule, shape: Shape) -> tuple[Num, Num]:
     reached = costs.ledger.run(
-        f"{shape.label}: utilisation", matmul.power_utilisation,
+        f"{shape.label}: utilisation", utilisation.power_utilisation,
         m=shape.rows, n=shape.n, k=shape.k, base=rule.base, k_half=rule.k_half, mn_half=rule.mn_half,
         exponent=rule.exponent, gain_cap=rule.gain_cap, cap=rule.cap,
     )  # fmt: skip
@@ -228,15 +228,17 @@ class Costs:
         block = self.machine.cube.base_block
         self.ledger.use("cube.base_block", block)
         self.ledger.use("cube.cores", self.machine.cube.cores)
-        return matmul.base_blocks(shape.groups, shape.rows, shape.n, np.minimum(block.m, shape.rows), block.n)
+        return utilisation.base_blocks(
+            shape.groups, shape.rows, shape.n, np.minimum(block.m, shape.rows), block.n
+        )
 
     def rounds(self, shape: Shape) -> Num:
         """Occupancy of the cores over whole rounds of whole blocks."""
         block, blocks = self.machine.cube.base_block, self.blocks(shape)
-        fill = matmul.block_fill(
+        fill = utilisation.block_fill(
             shape.groups, shape.rows, shape.n, blocks, np.minimum(block.m, shape.rows), block.n
         )
-        return fill * matmul.round_occupancy(blocks, self.machine.cube.cores)
+        return fill * utilisation.round_occupancy(blocks, self.machine.cube.cores)
 
     @property
     def memory_rate(self) -> float:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mc2perf.costs import Costs, Ledger
-from mc2perf.equations import attention, collectives, matmul, overlap, routing
+from mc2perf.equations import attention, collectives, matmul, overlap, routing, utilisation
 from mc2perf.machine import L2StepsRule, PowerRule
 from mc2perf.readers.profiles import load_machine
 from mc2perf.units import MIB
@@ -64,12 +64,12 @@ def test_worked_examples_of_the_vendor(m: int, cores: int, published: float) -> 
 def test_l2_steps_equals_the_rule_by_hand(m: int, n: int, k: int, cores: int) -> None:
     rule = A2.cube.rules["vendor_model"]
     assert isinstance(rule, L2StepsRule)
-    footprint = matmul.l2_footprint(float(m), float(n), float(k), float(cores), 128.0, 256.0, 2.0)
-    step = matmul.l2_steps_utilisation(
+    footprint = utilisation.l2_footprint(float(m), float(n), float(k), float(cores), 128.0, 256.0, 2.0)
+    step = utilisation.l2_steps_utilisation(
         footprint, rule.part_size, rule.full_size, rule.part, rule.full, rule.out
     )
-    blocks = matmul.base_blocks(1.0, float(m), float(n), float(min(128, m)), 256.0)
-    u = step * matmul.first_round_occupancy(blocks, float(cores))
+    blocks = utilisation.base_blocks(1.0, float(m), float(n), float(min(128, m)), 256.0)
+    u = step * utilisation.first_round_occupancy(blocks, float(cores))
     rate = rule.rate_per_core["fp16"] * cores
     time = matmul.roofline_time(matmul.matmul_flops(float(m), float(n), float(k)), 0.0, rate, u, 1.0)
     assert time * 1e6 == pytest.approx(l2_steps_by_hand(m, n, k, cores), rel=1e-6)
@@ -80,7 +80,7 @@ def test_l2_steps_equals_the_rule_by_hand(m: int, n: int, k: int, cores: int) ->
 )
 def test_steps_by_footprint(mib: float, u: float) -> None:
     limits = (128 * MIB, 192 * MIB)
-    assert matmul.l2_steps_utilisation(mib * MIB, *limits, 0.85, 0.75, 0.65) == u
+    assert utilisation.l2_steps_utilisation(mib * MIB, *limits, 0.85, 0.75, 0.65) == u
 
 
 @quick
@@ -91,7 +91,7 @@ def test_power_equals_the_rule_by_hand(m: float, n: float, k: float) -> None:
     assert isinstance(rule, PowerRule)
     half = m * n / (m + n)
     expected = min(0.95, 0.75 * min(1.4, (k / 1280) ** 0.7) * min(1.4, (half / 820) ** 0.7))
-    found = matmul.power_utilisation(
+    found = utilisation.power_utilisation(
         m=m, n=n, k=k, base=rule.base, k_half=rule.k_half, mn_half=rule.mn_half,
         exponent=rule.exponent, gain_cap=rule.gain_cap, cap=rule.cap,
     )  # fmt: skip
@@ -150,19 +150,19 @@ def test_occupancy_by_dealing_blocks(blocks: int, cores: int) -> None:
     while left > 0:
         left -= cores
         rounds += 1
-    assert matmul.round_occupancy(float(blocks), float(cores)) == pytest.approx(
+    assert utilisation.round_occupancy(float(blocks), float(cores)) == pytest.approx(
         blocks / (rounds * cores), rel=1e-14
     )
     first = min(blocks, cores) / cores
-    assert matmul.first_round_occupancy(float(blocks), float(cores)) == pytest.approx(first, rel=1e-14)
+    assert utilisation.first_round_occupancy(float(blocks), float(cores)) == pytest.approx(first, rel=1e-14)
 
 
 @quick
 @given(st.floats(1.0, 1e15), st.lists(st.floats(0.05, 1.0), min_size=2, max_size=6))
 def test_a_curve_stays_inside_its_points_and_meets_them(flops: float, shares: list[float]) -> None:
     work, share = 10.0 ** np.arange(9.0, 9.0 + len(shares)), np.array(shares)
-    assert min(shares) - 1e-12 <= matmul.curve_utilisation(flops, work, share) <= max(shares) + 1e-12
-    assert np.allclose(matmul.curve_utilisation(work, work, share), share, rtol=1e-12)
+    assert min(shares) - 1e-12 <= utilisation.curve_utilisation(flops, work, share) <= max(shares) + 1e-12
+    assert np.allclose(utilisation.curve_utilisation(work, work, share), share, rtol=1e-12)
 
 
 # --- the text of an equation, at random real numbers
