@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from mc2perf.cli import main
 from mc2perf.readers.profiles import load_machine
 
 FOLDER = Path(__file__).parents[1] / "scripts"
@@ -52,3 +55,17 @@ def test_the_profile_that_made_the_tables_foretells_them(tmp_path: Path) -> None
     assert all(row.alone < row.predicted for row in first if row.tiles > 1)
     said = "\n".join(script.report(rows))
     assert "foretold, more than 2 tiles: 3 times, median error 0%, worst 0%, bias +0%" in said
+
+
+def test_the_scan_is_compared_on_a_machine_whose_launches_are_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "overlap.csv"
+    slow = MADE.replace(",100", ",900")  # nine milliseconds leave something to explain
+    file.write_text("".join(line for line in slow.splitlines(True) if "all_reduce" not in line))
+    words = "compare all_to_all_matmul {} -m 1024 -n 512 -k 1024 --ranks 2 --hardware {}"
+    asked = words.format(file, FOLDER / "cpu_gloo.yaml").split()
+    monkeypatch.setattr(sys, "argv", ["mc2perf", *asked])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 0 and "a launch takes no time" in capsys.readouterr().out

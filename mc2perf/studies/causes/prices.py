@@ -136,6 +136,8 @@ def _contended(pair: Pair, factor: float) -> Machine:
 def by_host(pair: Pair, left: float) -> Price:
     """What one launch would have to take."""
     per_launch = float(pair.told.machine.host.per_launch)
+    if not per_launch:
+        return Price(math.nan, "not priced: the profile says that a launch takes no time")
     launches = pair.told.row.host_time / per_launch
     if not launches:
         eager = _added(pair, host="eager") or 0.0
