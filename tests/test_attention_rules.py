@@ -112,7 +112,7 @@ def test_a_chosen_rule_prices_experts_too() -> None:
 
 
 def test_without_a_grouped_rule_the_dense_one_answers() -> None:
-    machine = MACHINES["h100_sxm"]
+    machine = MACHINES["a100_sxm_80g"]
     assert machine.kernels.grouped is None
     assert experts(machine, 4096.0, 2048.0, 7168.0, 8.0, quantised=True).time > 0.0
 

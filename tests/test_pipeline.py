@@ -463,6 +463,13 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
+SHARE = st.sampled_from([0.125, 0.25, 0.5, 0.75])
+DRAWN = dict.fromkeys(("before", "after", "comm_ratio", "overlappable", "share"), SHARE) | {
+    "experts": st.integers(10, 20).map(float)
+}
+"""Parameters that are shares, or more than others: what to draw for them."""
+
+
 @pytest.mark.parametrize("equation", equations(), ids=lambda f: f.__name__)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
@@ -470,7 +477,7 @@ def test_the_text_of_an_equation_says_what_it_computes(
     equation: Callable[..., Any], data: st.DataObject
 ) -> None:
     names = list(inspect.signature(equation).parameters)
-    values = {name: float(data.draw(st.integers(1, 9), label=name)) for name in names}
+    values = {name: data.draw(DRAWN.get(name, st.integers(1, 9).map(float)), label=name) for name in names}
     result = equation(**values)
     outputs = result if isinstance(result, tuple) else (result,)
     for text, output in zip(vars(equation)["formula"].split(" ; "), outputs, strict=False):
