@@ -260,7 +260,7 @@ def path(s: Stages, experts: int = 4) -> ExpertPath:
             beside=beside,
         )
 
-    return ExpertPath("experts", 8.0, experts, 64.0, build)
+    return ExpertPath("experts", 8.0, experts, 64.0, build, by_expert=float(experts))
 
 
 @quick
