@@ -750,10 +750,15 @@ class Costs:
         slower: Num,
     ) -> Num:
         """A fitted curve, by its rank rule; ``slower`` is the fitted link bandwidth over the given one."""
+
+        def wire(p: int) -> Num:
+            """Least that a byte takes on the fitted links. [s/B]"""
+            return (p - 1) / p / engine.fitted_at
+
         if curve.rank_rule in collectives.RANK_RULES:
             rule = collectives.RANK_RULES[curve.rank_rule]
             self.ledger.use(f"{path}.8", fits[8])
-            time = self._banded(label, fits[8], size * rule.weight(ranks), slower)
+            time = self._banded(label, fits[8], size * rule.weight(ranks), slower, wire(8))
             return time / rule.divisor(ranks)
         # a server has its own algorithms: counts inside it are not compared with counts beyond it
         inside = ranks <= self.machine.ranks_per_server
@@ -771,13 +776,13 @@ class Costs:
             self.ledger.use(f"{path.split('.curves.')[0]}.latency_growth", engine.latency_growth)
             return self._banded(
                 f"{label}: curve of {high} ranks", fits[high], size,
-                slower * collectives.more_traffic(ranks, high),
+                slower * collectives.more_traffic(ranks, high), wire(high),
                 collectives.more_latency(ranks, high, engine.latency_growth), wider_high,
             )  # fmt: skip
         if low == high:
-            return self._banded(f"{label}: curve of {low} ranks", fits[low], size, slower)
+            return self._banded(f"{label}: curve of {low} ranks", fits[low], size, slower, wire(low))
         time_low, time_high = (
-            self._banded(f"{label}: curve of {p} ranks", fits[p], size, slower, 1.0, wider)
+            self._banded(f"{label}: curve of {p} ranks", fits[p], size, slower, wire(p), 1.0, wider)
             for p, wider in ((low, wider_low), (high, wider_high))
         )
         between: Num = self.ledger.run(
@@ -792,13 +797,17 @@ class Costs:
         bands: tuple[Band, ...],
         size: Num,
         slower: Num,
+        wire: Num,
         later: Num = 1.0,
         wider: float = 1.0,
     ) -> Num:
-        """The band that the size falls into; factors on slopes, on constants, on the first band's end."""
-        key = (id(bands), _as_key(slower), _as_key(later), wider)
+        """The band that the size falls into; factors on slopes, on constants, on the first band's end.
+
+        Slower links need ``slower * wire`` for a byte at least [s/B].
+        """
+        key = (id(bands), _as_key(slower), _as_key(wire), _as_key(later), wider)
         if key not in self._columns:
-            self._columns[key] = _columns(bands, slower, later, wider)
+            self._columns[key] = _columns(bands, slower, wire, later, wider)
         up_to, constant, slope, quadratic, before, shortest = self._columns[key]
         band = _band_of(up_to, size)
         at_least = _of_band(before, band)
@@ -914,7 +923,9 @@ def _of_band(column: NDArray[np.float64], band: NDArray[np.intp]) -> Num:
     return taken
 
 
-def _columns(bands: tuple[Band, ...], slower: Num, later: Num, wider: float) -> list[NDArray[np.float64]]:
+def _columns(
+    bands: tuple[Band, ...], slower: Num, wire: Num, later: Num, wider: float
+) -> list[NDArray[np.float64]]:
     """The bands of a curve as columns, scaled to links and ranks, and what the bands before reach.
 
     The first band ends where the algorithm for small shares does; later ones where bandwidth takes over,
@@ -926,7 +937,9 @@ def _columns(bands: tuple[Band, ...], slower: Num, later: Num, wider: float) -> 
     columns[1] = columns[1] * later
     columns[0] = np.concatenate([columns[0][:1] * wider, columns[0][1:]])
     columns[0] = np.maximum.accumulate(columns[0])
-    shortest = np.where(np.greater(slower, 1.0), slower * _least_per_byte(columns), 0.0)
+    # a fit that is faster than the wires say stays so on slower ones
+    least = np.minimum(_least_per_byte(columns), wire)
+    shortest = np.where(np.greater(slower, 1.0), slower * least, 0.0)
     columns[2:] = [column * slower for column in columns[2:]]
     return [*columns, _reached_before(columns), shortest]
 

@@ -20,7 +20,7 @@ from mc2perf.rows import best_tiles
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.studies.rows import Plan
 from mc2perf.study import Study, study_of
-from mc2perf.sweeping import Ranking, about, ask_sweep
+from mc2perf.sweeping import about, ask_sweep
 from mc2perf.units import Num
 from mc2perf.what_if import LAID_OUT, what_if_of
 from mc2perf.workload.parts import ExpertPath, Pair, Part
@@ -170,9 +170,8 @@ def test_sheet_says_what_the_tool_says_before_and_after_a_change(at: int, schedu
 
 def test_a_sweep_brings_its_sheet() -> None:
     given: dict[str, object] = {"n": "4K", "k": "8K", "ranks": 8}
-    ranking = Ranking(price_per_npu_hour="3")
     axes = ["tile_cnt=1,2,4,8", "m=4K,8K", "tiers.node.link_rate=14GB/s,28GB/s"]
-    sheet = about(ask_sweep("all_gather_matmul", given, {}, axes, ranking)).what_if
+    sheet = about(ask_sweep("all_gather_matmul", given, {}, axes)).what_if
     assert sheet is not None
     now = values(sheet)
     assert "fastest of these" in sheet.title
