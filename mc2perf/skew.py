@@ -2,6 +2,8 @@
 
 All ranks wait for the busiest one, so that its rows and bytes are what is priced. A skew is one of a few
 kinds, each a class: it says what contradicts a group of ranks, and what that group's busiest rank holds.
+
+Every question has a skew, so that the command line knows them: NumPy is loaded where rows are counted.
 """
 
 from __future__ import annotations
@@ -9,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from mc2perf.equations import skew as equations
-from mc2perf.equations.skew import Loads
 from mc2perf.units import Num
+
+if TYPE_CHECKING:
+    from mc2perf.equations.skew import Loads
 
 CLOSE = 1e-6
 """Loads this close are alike."""
@@ -70,6 +71,8 @@ class Fullest(Busiest):
 
     def factor(self, rows: Num) -> Num:
         """Expected rows of the fullest rank over the mean of so many."""
+        from mc2perf.equations import skew as equations
+
         g = self.group
         if g.ranks == 1:
             return 1.0
@@ -107,6 +110,8 @@ class Skew:
 
     def slots(self, group: Group) -> Iterator[Loads]:
         """Loads of the slots of all ranks, rank by rank; of every layer that is known apart."""
+        from mc2perf.equations import skew as equations
+
         loads = equations.zipf_loads(group.experts, self.exponent)
         yield placed(equations.capped_loads(loads, group.experts / group.top_k), group)
 
@@ -212,6 +217,8 @@ class Counted(Skew):
 
     def slots(self, group: Group) -> Iterator[Loads]:
         """Loads of the slots of all ranks, rank by rank; of every layer that is known apart."""
+        import numpy as np
+
         for layer in self.layers:
             loads = np.array(layer)
             yield placed(loads, group) if loads.size == group.experts else loads.reshape(group.ranks, -1)
@@ -232,6 +239,8 @@ def _unbalanced(skew: Skew) -> str:
 
 def placed(loads: Loads, group: Group) -> Loads:
     """Loads of slots by rank, shape (ranks, slots of a rank)."""
+    from mc2perf.equations import skew as equations
+
     if group.copies is not None:
         loads = equations.placed_by_load(equations.with_copies(loads, group.copies), group.ranks)
     return loads.reshape(group.ranks, -1)
@@ -240,6 +249,8 @@ def placed(loads: Loads, group: Group) -> Loads:
 @lru_cache(maxsize=256)
 def _busiest(skew: Skew, group: Group) -> Busiest:
     """The busiest rank of every layer; over several layers the mean of its slots, the fullest first."""
+    import numpy as np
+
     found, hottest = [], 0.0
     layers = list(skew.slots(group))
     for slots in layers:

@@ -124,6 +124,23 @@ def test_help_of_estimate_has_four_groups(run: Run) -> None:
     assert "Usage: mc2perf estimate [OPTIONS] [TARGET]" in text
 
 
+@pytest.mark.parametrize("words", [["--help"], ["estimate", "--help"], ["sweep", "--help"]], ids=" ".join)
+def test_help_loads_nothing_that_computes(words: list[str]) -> None:
+    heavy = {"numpy", "scipy", "yaml", "tabulate"}
+    code = f"""
+import sys
+sys.argv = ["mc2perf", *{words}]
+from mc2perf.cli import main
+try:
+    main()
+finally:
+    assert not (loaded := {heavy} & set(sys.modules)), loaded
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.startswith("Usage: mc2perf")
+
+
 def test_no_argument_prints_three_examples_that_run(run: Run) -> None:
     code, out, err = run("estimate")
     assert (code, out) == (2, "")
