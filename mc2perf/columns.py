@@ -73,6 +73,14 @@ PROVENANCE = (
 )
 """Where a row comes from."""
 
+OF_SCHEDULE = (
+    "schedule", "pieces", "piece_rows", "total_time", "serial_time", "compute_time", "comm_time",
+    "compute_stretch", "exposed_comm_time", "free_time", "host_time", "comm_ratio", "hidden_ratio",
+    "overlap_efficiency", "speedup", "ceiling", "tokens_per_second", "bound", "reason", "mfu", "bubble_share",
+    "time_per_output_token",
+)  # fmt: skip
+"""What an answer says of every schedule, in the order of its records; names are only ever appended."""
+
 LOWER_IS_BETTER = (
     "total_time", "serial_time", "compute_time", "comm_time", "exposed_comm_time", "free_time", "host_time",
     "comm_ratio", "compute_stretch", "total_time_without_comm", "npus_needed", "servers_needed",
@@ -109,3 +117,17 @@ def dictionary() -> tuple[Column, ...]:
     ['target', 'hardware', 'phase']
     """
     return (*input_columns(), *RESULTS, *WORDS, *PLANNER, *PROVENANCE, *MEMORY)
+
+
+@cache
+def answer_columns() -> tuple[Column, ...]:
+    """The columns of one answer as CSV: a row per schedule, between what all rows say alike.
+
+    Examples
+    --------
+    >>> [column.title for column in answer_columns()][3:7]
+    ['schedule', 'pieces', 'piece_rows', 'total_time(s)']
+    """
+    by_name = {column.name: column for column in dictionary()}
+    errors = ("expected_error_median", "expected_error_worst", "validated_rows")
+    return tuple(by_name[name] for name in ("target", "hardware", "tool_version", *OF_SCHEDULE, *errors))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mc2perf.columns import OF_SCHEDULE
 from mc2perf.scenario import SCHEDULES
-from mc2perf.writers.rows import UNITS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,7 +36,9 @@ def test_a_stale_example_is_noticed() -> None:
     assert module.filled(stale) == README  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", [name for name in UNITS if name not in ("schedule", "reason", "piece_rows")])
+@pytest.mark.parametrize(
+    "name", [name for name in OF_SCHEDULE if name not in ("schedule", "reason", "piece_rows")]
+)
 def test_every_word_of_a_result_is_defined(name: str) -> None:
     assert f"`{name}`" in README
 

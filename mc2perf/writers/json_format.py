@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
-from mc2perf.answer import Answer
+from mc2perf.answer import Answer, Step
 from mc2perf.version import VERSION
 from mc2perf.writers.rows import records
 from mc2perf.writers.verdict import verdict
@@ -36,8 +37,14 @@ def document(answer: Answer) -> dict[str, Any]:
     if answer.policies:
         tree["policies"] = [vars(cut) for cut in answer.policies]
     if answer.steps:
-        tree["steps"] = [vars(step) for step in answer.steps]
+        tree["steps"] = [_explained(step) for step in answer.steps]
     return tree
+
+
+def _explained(step: Step) -> dict[str, Any]:
+    """An equation as used; a number that is infinite, as the window of full attention, is null."""
+    finite = {name: None if number == math.inf else number for name, number in step.numbers.items()}
+    return vars(step) | {"numbers": finite}
 
 
 def to_json(answer: Answer) -> str:

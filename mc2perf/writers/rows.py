@@ -5,39 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from mc2perf.answer import Answer, Row
-
-UNITS = {
-    "schedule": "",
-    "pieces": "",
-    "piece_rows": "",
-    "total_time": "s",
-    "serial_time": "s",
-    "compute_time": "s",
-    "comm_time": "s",
-    "compute_stretch": "s",
-    "exposed_comm_time": "s",
-    "free_time": "s",
-    "host_time": "s",
-    "comm_ratio": "1",
-    "hidden_ratio": "1",
-    "overlap_efficiency": "1",
-    "speedup": "1",
-    "ceiling": "1",
-    "tokens_per_second": "1/s",
-    "bound": "",
-    "reason": "",
-    "mfu": "1",
-    "bubble_share": "1",
-    "time_per_output_token": "s",
-}
-"""Every column of a result, in order, with its SI unit; columns are only ever appended."""
+from mc2perf.columns import OF_SCHEDULE
 
 
 def record(row: Row) -> dict[str, Any]:
     """One row as plain values; a refused one has its reason and no numbers."""
     if not row.legal:
         return {"schedule": row.schedule, "legal": False, "reason": row.reason}
-    values = {name: getattr(row, name) for name in UNITS if name != "reason"}
+    values = {name: getattr(row, name) for name in OF_SCHEDULE if name != "reason"}
     if not row.tokens_per_second:
         del values["tokens_per_second"]
     for name in ("mfu", "bubble_share", "time_per_output_token"):
