@@ -2,54 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
 import typer
 
-from mc2perf.cli.options import Overrides, ProfileFolders, Target, assignments, folders, with_inputs
-from mc2perf.problems import InputError, did_you_mean
+from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.reports import TextFormat, TextOutput, as_json
 
 EXAMPLE = "mc2perf buffers deepseek-v3 --hardware atlas_800t_a3 --phase decode --batch-size 27"
-FORMATS = ("table", "json")
 
 
-@with_inputs
+@asking(EXAMPLE)
 def buffers(
-    target: Target = None,
-    profiles: ProfileFolders = None,
-    set: Overrides = None,
-    format: Annotated[str, typer.Option(metavar="WORD", help="table or json")] = "table",
-    output: Annotated[
-        str | None,
-        typer.Option("-o", "--output", metavar="FILE", help="write there instead of standard output"),
-    ] = None,
-    **given: Any,
+    asked: Asked,
+    problems: Problems,
+    format: TextFormat = "table",
+    output: TextOutput = None,
 ) -> None:
     """Size communication buffers by every documented formula; exit 1 if what is there meets none."""
-    if target is None:
-        typer.echo(f"buffers needs a target. An example:\n\n{EXAMPLE}", err=True)
-        raise typer.Exit(2)
     from mc2perf.checking import ask_question, check_tree
     from mc2perf.studies.buffers import buffers_of, heaps_of, suggested_mb
     from mc2perf.writers import files
     from mc2perf.writers.buffers import to_buffers_json, to_buffers_text
 
-    problems: list[str] = []
-    overrides = dict(assignments(set or [], problems))
-    if format not in FORMATS:
-        problems.append(f"format: '{format}' is not known{did_you_mean(format, FORMATS)}")
-    try:
-        question = ask_question(target, given, overrides, folders(profiles))
+    with problems:
+        to_json = as_json(format)
+    with problems:
+        question = ask_question(asked.target, asked.given, asked.overrides, asked.own)
         found, heaps = buffers_of(question), heaps_of(question)
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    problems.refuse()
     suggested = suggested_mb(question)
-    as_json = format == "json"
     text = (
-        to_buffers_json(check_tree(question, overrides), found, heaps, suggested)
-        if as_json
+        to_buffers_json(check_tree(question, asked.overrides), found, heaps, suggested)
+        if to_json
         else to_buffers_text(question, found, heaps, suggested)
     )
     files.write(text, output)

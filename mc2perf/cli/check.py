@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 
 from mc2perf.cli.asking import Asked, Problems, asking
-from mc2perf.problems import did_you_mean
+from mc2perf.cli.reports import TextFormat, TextOutput, as_json
 
 EXAMPLE = (
     "mc2perf check moe_distribute_dispatch -m 27 -k 7168 --ranks 16 --experts-per-rank 16 --top-k 8"
     " --hardware atlas_800t_a3"
 )
-FORMATS = ("table", "json")
 
 
 @asking(EXAMPLE)
@@ -23,11 +22,8 @@ def check(
     operator: Annotated[
         str | None, typer.Option(metavar="NAMES", help="show these operators only, with commas between")
     ] = None,
-    format: Annotated[str, typer.Option(metavar="WORD", help="table or json")] = "table",
-    output: Annotated[
-        str | None,
-        typer.Option("-o", "--output", metavar="FILE", help="write there instead of standard output"),
-    ] = None,
+    format: TextFormat = "table",
+    output: TextOutput = None,
 ) -> None:
     """Check whether operators run here: every rule with its source; exit 1 if none of those asked does."""
     from mc2perf.checking import ask_check, check_tree
@@ -35,8 +31,8 @@ def check(
     from mc2perf.writers import files
     from mc2perf.writers.check import to_check_json, to_check_text
 
-    if format not in FORMATS:
-        problems.append(f"format: '{format}' is not known{did_you_mean(format, FORMATS)}")
+    with problems:
+        to_json = as_json(format)
     with problems:
         question, shown, every = ask_check(
             asked.target, asked.given, asked.overrides, operator or "", asked.own
@@ -44,7 +40,7 @@ def check(
     problems.refuse()
     text = (
         to_check_json(check_tree(question, asked.overrides), shown, every)
-        if format == "json"
+        if to_json
         else to_check_text(question, shown, every)
     )
     files.write(text, output)

@@ -29,6 +29,12 @@ Format = Annotated[
     typer.Option(metavar="WORD", help=f"{', '.join(FORMATS)} [default: by suffix of -o, else table]"),
 ]
 
+TextOutput = Annotated[
+    str | None, typer.Option("-o", "--output", metavar="FILE", help="write there instead of standard output")
+]
+TextFormat = Annotated[str, typer.Option(metavar="WORD", help="table or json")]
+"""Of answers that are no table of rows."""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -64,6 +70,20 @@ def format_of(target: str | None, output: str | None, asked: str | None) -> str:
 
         check_output(output or "-", asked)
     return form
+
+
+def as_json(form: str) -> bool:
+    """Whether an answer that is no table of rows is asked for as JSON.
+
+    Raises
+    ------
+    InputError
+        An unknown format.
+    """
+    known = ("table", "json")
+    if form not in known:
+        raise InputError([f"format: '{form}' is not known{did_you_mean(form, known)}"])
+    return form == "json"
 
 
 def put(report: Report, output: str | None, form: str) -> None:
