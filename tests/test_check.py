@@ -172,7 +172,7 @@ def test_what_is_not_given_cannot_be_told(run: Callable[[str], Ran]) -> None:
         ("check mixtral-8x7b --format yaml", "format: 'yaml' is not known"),
         ("check mixtral-8x7b --operator gmm", "operator: 'gmm' is not used here"),
         ("check all_gather_matmul --ranks 9999999", "ranks: links of atlas_800i_a2 join"),
-        ("check mixtral-8x7b --ep 3", "ep: 8 experts do not divide by 3"),
+        ("check mixtral-8x7b --ep 3", "ep: 8 NPUs do not divide by 3"),
         ("check all_gather_matmul --hccl-buffsize 0", "hccl_buffsize: '0' is too small"),
     ],
 )
