@@ -18,7 +18,7 @@ from mc2perf.policies import uneven
 from mc2perf.policies.cann import cann_tiling
 from mc2perf.policies.closed_form import Affine, Numbers, affine_through, neighbours, two_stage_branches
 from mc2perf.problems import InputError
-from mc2perf.resolve import Reason
+from mc2perf.reasons import Reason
 from mc2perf.schedules import Conditions, Timing
 from mc2perf.study import Counts, Study, limits_of, refused_at, tile_counts
 from mc2perf.units import Num

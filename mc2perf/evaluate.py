@@ -20,8 +20,8 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
 from mc2perf.problems import InputError
+from mc2perf.reasons import refuse
 from mc2perf.remarks import remarks_of
-from mc2perf.resolve import refuse
 from mc2perf.rows import (
     BOUNDS,
     FLAT,

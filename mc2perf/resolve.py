@@ -7,42 +7,27 @@ holds for every row is raised; one that holds for some is a reason why these hav
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mc2perf.degrees import layout_problems, parallel_problems, reach, samples_of, step_problems, ulysses_of
 from mc2perf.expert_groups import busiest_of, model_group, operator_group, skew_problems
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
-from mc2perf.problems import InputError, did_you_mean
+from mc2perf.problems import did_you_mean
+from mc2perf.reasons import Reason, fractional, refuse, said, said_once
 from mc2perf.scenario import COC_PARTS, Scenario, columns_of, inputs, is_operator
 from mc2perf.units import Num
 from mc2perf.workload.decode import Cache
 from mc2perf.workload.fused import Sizes
-from mc2perf.workload.layout import ORDER, Layout
+from mc2perf.workload.layout import Layout
 
 DEFAULT_SEQ_LEN = 4096.0
 ONE_BYTE = ("int8", "fp8", "mxfp8", "mxfp4")
-
-
-class Reason(NamedTuple):
-    """Why there is no answer, and where: a mask over rows and counts, or everywhere."""
-
-    text: str
-    where: bool | NDArray[np.bool_] = True
-
-
-def refuse(problems: Iterable[str | Reason]) -> tuple[Reason, ...]:
-    """Raise every problem that leaves no row; give back the reasons of rows without an answer."""
-    reasons = [Reason(p) if isinstance(p, str) else p for p in problems]
-    everywhere = [reason.text for reason in reasons if np.all(reason.where)]
-    if everywhere:
-        raise InputError(everywhere)
-    return tuple(reason for reason in reasons if np.any(reason.where))
 
 
 def as_columns(scenario: Scenario) -> Scenario:
@@ -54,16 +39,6 @@ def as_columns(scenario: Scenario) -> Scenario:
         if value is not None
     }
     return replace(scenario, **columns)
-
-
-def fractional(numbers: Num) -> NDArray[np.bool_]:
-    """Where numbers are not whole; several times faster than a remainder."""
-    return np.asarray(numbers != np.floor(numbers))
-
-
-def said(column: Num) -> str:
-    """A column of one row as its number; many are 'these'."""
-    return f"{np.asarray(column).item():g}" if np.size(column) == 1 else "these"
 
 
 def machine_problems(scenario: Scenario, machine: Machine) -> Iterator[str]:
@@ -103,11 +78,6 @@ def combine_dtype(scenario: Scenario) -> str:
 def npus_of(scenario: Scenario, machine: Machine, needed: float) -> float:
     """NPUs = nodes x NPUs per server; by default as many servers as the groups need."""
     return (scenario.nodes or math.ceil(needed / machine.ranks_per_server)) * machine.ranks_per_server
-
-
-def reach(machine: Machine) -> float:
-    """Most ranks that the machine's links join."""
-    return float(list(machine.tiers.values())[-1].ranks)
 
 
 def operator_sizes(scenario: Scenario, machine: Machine) -> tuple[Sizes, tuple[Reason, ...]]:
@@ -222,7 +192,7 @@ def model_layout(
     stage = npus // scenario.pp
     ep = scenario.ep or (1.0 if scenario.tp > 1 else default_ep(count, max(stage, 1.0)))
     etp = scenario.etp or (scenario.tp if ep == 1.0 else 1.0)
-    problems += _parallel_problems(scenario, machine, model, npus, ep)
+    problems += parallel_problems(scenario, machine, model, npus, ep)
     problems += layout_problems(scenario, model, ep, etp, stage)
     samples, seq_len = _batch(scenario)
     problems += _batch_problems(scenario, samples, seq_len)
@@ -270,160 +240,6 @@ def dispatcher_of(scenario: Scenario, ep: float, etp: float) -> str:
     """How tokens reach their experts: a capacity needs the all-to-all (Megatron-LM, arguments.py)."""
     alone = ep == 1.0 and etp > 1.0 and scenario.capacity_factor is None
     return scenario.token_dispatcher or ("all_gather" if alone else "all_to_all")
-
-
-def ulysses_of(scenario: Scenario) -> float:
-    """Context-parallel ranks that trade heads."""
-    return {"ring": 1.0, "ulysses": scenario.cp}.get(scenario.cp_kind, scenario.ulysses or 1.0)
-
-
-def layout_problems(scenario: Scenario, model: Model, ep: float, etp: float, stage: float) -> Iterator[str]:
-    """Slices of experts, traded heads and an order of ranks that cannot be."""
-    if sorted(scenario.rank_order.split("-")) != sorted(ORDER):
-        yield f"rank_order: '{scenario.rank_order}' is no order of {'-'.join(ORDER)}; write each once"
-    if scenario.etp and stage % (ep * etp):
-        yield f"etp: {stage:g} NPUs of a stage do not divide by ep x etp = {ep * etp:g}; write a divisor"
-    if scenario.etp and scenario.etp > 1 and ep == 1 and scenario.etp != scenario.tp:
-        yield f"etp: with ep 1 experts are cut like the rest; write {scenario.tp:g} or an ep above 1"
-    hybrid = scenario.cp_kind == "hybrid"
-    if scenario.ulysses and not hybrid:
-        yield "ulysses: is of a hybrid cp; write --cp-kind hybrid as well"
-    if hybrid and not scenario.ulysses:
-        yield "cp_kind: a hybrid trades heads inside groups; write --ulysses NUMBER as well"
-    trading = ulysses_of(scenario)
-    if scenario.cp % trading:
-        yield f"ulysses: {scenario.cp:g} context-parallel ranks do not divide by {trading:g}; write a divisor"
-    softmax = (mixer for mixer in model.mixers.values() if mixer.kind != "linear")
-    heads = {mixer.heads / scenario.tp for mixer in softmax if mixer.heads / scenario.tp % trading}
-    if heads:
-        yield f"cp: {min(heads):g} heads of a rank do not divide by {trading:g} to trade; write a divisor"
-    if scenario.token_dispatcher == "all_gather" and scenario.capacity_factor is not None:
-        yield "token_dispatcher: an all_gather drops nothing; leave out capacity_factor or write all_to_all"
-
-
-def said_once(problems: Iterable[str | Reason]) -> Iterator[str | Reason]:
-    """Problems without what else is wrong with a degree that is wrong already.
-
-    Examples
-    --------
-    >>> list(said_once(["tp: 8 NPUs do not divide by 3", "dp: nor by 3", "tp: nor 32 heads", "seq_len: x"]))
-    ['tp: 8 NPUs do not divide by 3', 'seq_len: x']
-    """
-    wrong: set[str] = set()
-    for problem in problems:
-        name = (problem if isinstance(problem, str) else problem.text).partition(":")[0]
-        if name not in wrong and not (name == "dp" and wrong):
-            yield problem
-        if isinstance(problem, str) and name in ("tp", "ep", "cp", "pp"):
-            wrong.add(name)
-
-
-def _parallel_problems(
-    scenario: Scenario, machine: Machine, model: Model, npus: float, ep: float
-) -> Iterator[str]:
-    """Degrees that do not fit the machine or the model."""
-    count = float(model.experts.count) if model.experts else 1.0
-    replica = scenario.tp * scenario.cp * scenario.pp
-    degrees = (("tp", scenario.tp), ("ep", ep), ("cp", scenario.cp), ("pp", scenario.pp))
-    for name, degree in degrees:
-        if degree > npus:
-            yield f"{name}: {degree:g} is more than {npus:g} NPUs; give more --nodes or a smaller {name}"
-        elif npus % degree:
-            yield f"{name}: {npus:g} NPUs do not divide by {degree:g}; write a divisor"
-    if npus % replica:
-        yield f"dp: {npus:g} NPUs do not divide by tp x cp x pp = {replica:g}; change one of them or nodes"
-    elif scenario.pp > 1 and (npus / scenario.pp) % ep:
-        yield f"ep: {npus / scenario.pp:g} NPUs of a pipeline stage do not divide by {ep:g}; write a divisor"
-    if npus > reach(machine):
-        yield f"nodes: links of {machine.name} join {reach(machine):g} ranks, not {npus:g}"
-    if not model.experts and scenario.ep and scenario.ep > 1:
-        yield f"ep: {model.name} is dense and has no experts; leave ep out"
-    elif count % ep:
-        yield f"ep: {count:g} experts do not divide by {ep:g}; write a divisor of {count:g}"
-    heads = {mixer.heads for mixer in model.mixers.values() if mixer.heads % scenario.tp}
-    if heads:
-        yield f"tp: {min(heads)} heads do not divide by {scenario.tp:g}; write a divisor"
-
-
-def step_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str]:
-    """What contradicts itself in a whole training step; and what only a step takes."""
-    if scenario.global_batch_size is None:
-        for name, idle in (("pp", 1.0), ("vpp", 1.0), ("recompute", "none"), ("grad_overlap", False),
-                           ("stage_layers", None)):  # fmt: skip
-            if getattr(scenario, name) != idle:
-                yield f"{name}: is part of a whole step; write --global-batch-size as well"
-        return
-    if scenario.phase != "train":
-        yield "global_batch_size: is of a training step; leave it out"
-    yield from _pipeline_problems(scenario, model, dp)
-    yield from _recompute_problems(scenario, model)
-
-
-def _pipeline_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str]:
-    """Layers that do not fill the stages, samples that do not fill the micro-batches."""
-    assert scenario.global_batch_size is not None
-    chunks = scenario.pp * scenario.vpp
-    if scenario.stage_layers is not None:
-        yield from _stage_problems(scenario, scenario.stage_layers, model)
-    elif model.num_layers % chunks:
-        yield f"pp: {model.num_layers} layers do not divide by pp x vpp = {chunks:g}; write divisors"
-    size = np.asarray(samples_of(scenario))
-    if (
-        scenario.vpp > 1
-        and scenario.pp > 1
-        and np.any(fractional(scenario.global_batch_size / (size * dp * scenario.pp)))
-    ):
-        yield f"vpp: needs micro-batches in multiples of pp = {scenario.pp:g}; change global_batch_size"
-    if scenario.vpp > 1 and scenario.pp == 1:
-        yield "vpp: interleaves pipeline stages and pp is 1; leave it out"
-    if np.any(fractional(scenario.global_batch_size / (size * dp))):
-        most = f"{said(size * dp)} samples of dp x batch_size"
-        yield f"global_batch_size: {scenario.global_batch_size:g} does not divide by {most}"
-
-
-def _recompute_problems(scenario: Scenario, model: Model) -> Iterator[str]:
-    method, _, layers = scenario.recompute.partition(":")
-    if method == "block" and layers.isdigit():
-        return
-    if scenario.recompute not in RECOMPUTE:
-        known = did_you_mean(scenario.recompute, (*RECOMPUTE, "block:1"))
-        yield f"recompute: '{scenario.recompute}' is not known{known}"
-
-
-def _stage_problems(scenario: Scenario, given: str, model: Model) -> Iterator[str]:
-    """A list of layers that is none, or not that of this model and pipeline."""
-    if not all(part.isdigit() and int(part) for part in given.split("-")):
-        yield f"stage_layers: '{given}' is no list of layers; write for example 1-2-2-1"
-        return
-    layers = layers_of_stages(given)
-    if scenario.vpp > 1:
-        yield "stage_layers: interleaved stages are even; leave it out or vpp"
-    if len(layers) != scenario.pp:
-        yield f"stage_layers: {len(layers)} stages are not pp = {scenario.pp:g}"
-    if sum(layers) != model.num_layers:
-        yield f"stage_layers: {sum(layers):g} layers are not the model's {model.num_layers}"
-
-
-def layers_of_stages(given: str) -> list[float]:
-    """Layers of every stage.
-
-    Examples
-    --------
-    >>> layers_of_stages("1-2-2-1")
-    [1.0, 2.0, 2.0, 1.0]
-    """
-    return [float(part) for part in given.split("-")]
-
-
-RECOMPUTE = ("none", "activation", "selective", "full")
-"""What the backward pass computes again; or ``block:N``, so many layers of every stage."""
-
-
-def samples_of(scenario: Scenario) -> Num:
-    """Samples of one micro-batch of a replica: ``micro_batch_size`` says so in a whole step."""
-    if scenario.global_batch_size is not None and scenario.micro_batch_size is not None:
-        return scenario.micro_batch_size
-    return np.ones((1, 1)) if scenario.batch_size is None else scenario.batch_size
 
 
 def cache_of(scenario: Scenario) -> Cache | None:

@@ -19,7 +19,7 @@ from mc2perf.equations import overlap
 from mc2perf.equations.training import flops_utilisation
 from mc2perf.operators import OPERATORS
 from mc2perf.problems import InputError
-from mc2perf.resolve import Reason, said
+from mc2perf.reasons import Reason, said
 from mc2perf.scenario import COC_PARTS
 from mc2perf.schedules import Timing
 from mc2perf.study import GROUPS, Counts, LaidLayer, Study, by_group, refused_at, tile_counts

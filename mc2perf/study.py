@@ -24,16 +24,14 @@ from mc2perf.expert_groups import model_group, operator_group
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
+from mc2perf.reasons import Reason, fractional, refuse
 from mc2perf.resolve import (
-    Reason,
     as_columns,
     cache_of,
-    fractional,
     micro_batches_of,
     model_layout,
     npus_of,
     operator_sizes,
-    refuse,
 )
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.schedules import Conditions, Timing

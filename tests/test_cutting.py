@@ -17,7 +17,7 @@ from mc2perf.policies import uneven
 from mc2perf.policies.closed_form import Affine, affine_through, two_stage_branches
 from mc2perf.problems import InputError
 from mc2perf.readers.profiles import load_machine
-from mc2perf.resolve import Reason
+from mc2perf.reasons import Reason
 from mc2perf.rows import OUTCOMES, Results, at_count, best_count, serial_outcome
 from mc2perf.scenario import POLICIES, Scenario
 from mc2perf.study import Counts, Study, study_of, tile_counts

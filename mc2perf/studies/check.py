@@ -19,11 +19,12 @@ from mc2perf.cases import (
     serving_cases,
 )
 from mc2perf.costs import Costs, Ledger
+from mc2perf.degrees import reach
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
 from mc2perf.problems import InputError
-from mc2perf.resolve import as_columns, machine_problems, model_layout, npus_of, reach
+from mc2perf.resolve import as_columns, machine_problems, model_layout, npus_of
 from mc2perf.rules.catalogue import (
     FAMILIES,
     NAMES,

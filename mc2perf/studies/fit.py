@@ -13,7 +13,8 @@ from mc2perf.footprint import Footprint, footprint_of
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.problems import InputError
-from mc2perf.resolve import npus_of, refuse
+from mc2perf.reasons import refuse
+from mc2perf.resolve import npus_of
 from mc2perf.scenario import Scenario
 from mc2perf.study import Study, study_of
 
