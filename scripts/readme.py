@@ -14,7 +14,10 @@ from pathlib import Path
 from unittest import mock
 
 README = Path(__file__).parent.parent / "README.md"
-EXAMPLE = re.compile(r"<!-- example: (mc2perf [^\n]*?) -->\n(?:\n```console\n.*?\n```\n)?", re.DOTALL)
+EXAMPLE = re.compile(
+    r"<!-- example: (mc2perf [^\n]*?)( \(lines (\d+)-(\d+)\))? -->\n(?:\n```console\n.*?\n```\n)?", re.DOTALL
+)
+"""A command, and which lines of its output are shown if not all of them."""
 
 
 def output(command: str) -> str:
@@ -28,11 +31,20 @@ def output(command: str) -> str:
     return "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
 
 
+def _lines(text: str, first: int, last: int) -> str:
+    """Some lines, with dots where others are left out."""
+    lines = text.splitlines()
+    shown = lines[first - 1 : last]
+    return "\n".join([*["..."] * (first > 1), *shown, *["..."] * (last < len(lines))])
+
+
 def filled(text: str) -> str:
     """The README with every example's output as it is now."""
 
     def example(found: re.Match[str]) -> str:
-        return f"<!-- example: {found[1]} -->\n\n```console\n$ {found[1]}\n{output(found[1])}\n```\n"
+        command, some, first, last = found.groups()
+        shown = _lines(output(command), int(first), int(last)) if some else output(command)
+        return f"<!-- example: {command}{some or ''} -->\n\n```console\n$ {command}\n{shown}\n```\n"
 
     return EXAMPLE.sub(example, text)
 
