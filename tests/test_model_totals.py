@@ -210,8 +210,14 @@ class Tally:
     def vector(self, *_: object) -> Cost:
         return Cost(0.0, 0.0)
 
+    def reorder(self, *_: object) -> Cost:
+        return Cost(0.0, 0.0)
+
     def collective(self, *_: object, **how: object) -> Cost:
         return Cost(0.0, 0.0)
+
+    def sorts_tokens(self, ranks: float) -> bool:
+        return False
 
 
 def priced(name: str, seq_len: int, tp: int = 1, ep: int = 1) -> tuple[float, float]:

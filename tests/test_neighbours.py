@@ -6,9 +6,9 @@ import pytest
 
 from mc2perf.api import estimate
 
-# Simulated, not measured: DeepSeek-V3.1 decode of 172 queries under EP 32 takes 64.1 ms, of which 122 calls of
-# all-to-all take 7.74 ms. Neither says whether a rank has 172 queries; 64 ms leave room for 172 in all, 6 a rank.
-# (Huawei msmodeling, tests/benchmark/models/cases, A3.)
+# Simulated, not measured (Huawei msmodeling, tests/benchmark/models/cases, A3): DeepSeek-V3.1 decode of 172
+# queries under EP 32 takes 64.1 ms, of which 122 calls of all-to-all take 7.74 ms. It does not say whether a
+# rank has 172 queries; 64 ms leave room for 172 in all, 6 a rank.
 STEP, EXCHANGES = 64.1e-3, 7.74e-3
 FACTOR = 2.0
 
