@@ -80,7 +80,7 @@ def layout_problems(scenario: Scenario, model: Model, ep: float, etp: float, sta
         yield f"ulysses: {scenario.cp:g} context-parallel ranks do not divide by {trading:g}; write a divisor"
     softmax = (mixer for mixer in model.mixers.values() if mixer.kind != "linear")
     heads = {mixer.heads / scenario.tp for mixer in softmax if mixer.heads / scenario.tp % trading}
-    if heads:
+    if heads and trading > 1:
         yield f"cp: {min(heads):g} heads of a rank do not divide by {trading:g} to trade; write a divisor"
     if scenario.token_dispatcher == "all_gather" and scenario.capacity_factor is not None:
         yield "token_dispatcher: an all_gather drops nothing; leave out capacity_factor or write all_to_all"

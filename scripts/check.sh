@@ -8,4 +8,4 @@ if [ ! -x .venv/bin/python ]; then "${PYTHON:-python3}" -m venv .venv; fi
 .venv/bin/ruff check .
 .venv/bin/mypy
 .venv/bin/lint-imports
-.venv/bin/python -m pytest "$@"
+.venv/bin/python -m pytest -n 2 "$@"

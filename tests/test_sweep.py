@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -245,7 +244,11 @@ def test_the_rows_of_a_task_add_up() -> None:
     assert sum(counts) == question.sweep.rows_evaluated == 2 * 8 * 2 * 9
 
 
-def test_only_contradictions_of_single_rows_are_reasons() -> None:
-    question = asked("all_gather_matmul", ["m=4096"], {"n": 4096})
-    assert all("k: is missing" in row["reason"] for row in rows(question))
-    assert replace(question.sweep, best_over=("m",)).outer == 1
+def test_what_no_row_can_have_is_wrong_input() -> None:
+    with pytest.raises(InputError, match="k: is missing"):
+        asked("all_gather_matmul", ["m=4096"], {"n": 4096})
+    question = asked("mixtral-8x7b", ["ep=3,8"], {"schedule": "serial"})
+    legal = {row["ep"]: (row["legal"], row["reason"]) for row in rows(question)}
+    assert legal[8.0] == ("yes", "")
+    assert legal[3.0][0] == "no"
+    assert "do not divide by 3" in legal[3.0][1]
