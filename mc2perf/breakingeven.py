@@ -19,6 +19,9 @@ from mc2perf.studies.breakeven import BreakEven, breakeven, grows, sizes_to_try
 from mc2perf.study import study_of
 from mc2perf.units import COUNT
 
+MOST_SIZE = 2**24
+"""The largest size that may be tried: memory holds the sizes below it."""
+
 OVERLAPPING = {True: ("mc2",), False: ("mc2", "micro_batch", "dual_batch")}
 """Schedules to judge: of an operator, of layers."""
 
@@ -122,7 +125,11 @@ def _schedules(scenario: Scenario) -> tuple[str, ...]:
 
 def _largest(to: str, problems: list[str]) -> float:
     try:
-        return number(to, COUNT)
+        largest = number(to, COUNT)
+        if largest <= MOST_SIZE:
+            return largest
+        problems.append(f"to: '{to}' is above {MOST_SIZE}; what pays there pays from smaller sizes on")
+        return 1.0
     except ValueError as error:
         problems.append(f"to: {error}")
         return 1.0

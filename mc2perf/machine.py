@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from mc2perf.units import (
     Bytes,
     BytesPerSecond,
@@ -382,10 +384,19 @@ class Host:
     """How fast the host issues kernels; runs beside the device until it waits for a result of it.
 
     ``per_read`` is what such a wait takes beyond the work before it: the copy, and waking up.
+    ``per_training_launch`` is a launch of a training framework in eager mode, which stands for the small
+    kernels and the bookkeeping around a kernel that is priced; 0 where it was not fitted.
     """
 
     per_launch: Seconds
     per_read: Seconds = 0.0
+    per_training_launch: Seconds = 0.0
+
+    def launch(self, phase: str) -> tuple[str, Seconds]:
+        """What issuing a kernel takes in a phase, and the name of that number."""
+        if phase == "train" and np.any(self.per_training_launch):
+            return "per_training_launch", self.per_training_launch
+        return "per_launch", self.per_launch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from mc2perf.answer import Answer
@@ -56,6 +57,9 @@ def ask_report(
     InputError
         Every problem of the question, one line each; or an extra that is not installed.
     """
+    missing = [module for module in ("jinja2", "matplotlib") if find_spec(module) is None]
+    if missing:
+        raise InputError([f"report: needs {' and '.join(missing)}; pip install 'mc2perf[report]'"])
     answer, scenario, overrides = ask(target, given, overrides, own)
     machine = load_machine(scenario.hardware, own, overrides)
     model = None if is_operator(scenario.target) else load_model(scenario.target)

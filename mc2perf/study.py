@@ -215,8 +215,8 @@ class Study:
         """Host time of one launch; a replayed graph has none. [s]"""
         if self.scenario.host == "graph":
             return 0.0
-        per_launch = self.costs.machine.host.per_launch
-        self.costs.ledger.use("host.per_launch", per_launch)
+        name, per_launch = self.costs.machine.host.launch(self.scenario.phase)
+        self.costs.ledger.use(f"host.{name}", per_launch)
         return per_launch if np.ndim(per_launch) else float(per_launch)
 
 

@@ -16,7 +16,7 @@ from mc2perf.scenario import Scenario
 from mc2perf.step import stage_counts, weights_of_a_rank
 from mc2perf.study import study_of
 
-SINGLE = {"host.per_launch": "8 us"}
+SINGLE = {"host.per_training_launch": "0 us"}
 """A host that is never late: sums by hand then hold."""
 
 DENSE: dict[str, Any] = {

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mc2perf import reading
 from mc2perf.cli.audit import EXAMPLE as AUDIT
 from mc2perf.cli.audit import audit
 from mc2perf.cli.breakeven import EXAMPLE as BREAKEVEN
@@ -102,6 +103,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    reading.forget()
     gc.disable()  # a short life with small numbers: collecting garbage costs a tenth of it
     try:
         code = app(prog_name="mc2perf", standalone_mode=False) or 0

@@ -68,6 +68,7 @@ def calibrate(
     from mc2perf.calibrating import calibrate as fitted
     from mc2perf.calibrating.profile import base_for, profile_text
     from mc2perf.cli.progress import reading
+    from mc2perf.reading import forget
     from mc2perf.writers import files as writing
     from mc2perf.writers.calibration import to_json, to_text
 
@@ -97,6 +98,8 @@ def calibrate(
         raise typer.Exit(1)
     text = profile_text(found, base, output, own)
     (sys.stderr if nowhere else sys.stdout).write(report)
+    if not nowhere and not any(Path(file).resolve() == Path(str(output)).resolve() for file in files):
+        forget(str(output))  # a profile that is there already was edited in its text
     writing.write(text, output)
 
 

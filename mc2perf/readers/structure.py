@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import yaml
 
+from mc2perf import reading
 from mc2perf.machine import KINDS, Quantity
 from mc2perf.problems import InputError, did_you_mean
 from mc2perf.units import Dim, parse
@@ -224,6 +225,7 @@ def read_text(path: Path, name: str | None = None) -> str:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise InputError([f"{name}: larger than {LARGEST_FILE >> 20} MiB; not a file of this kind"])
+        reading.note(path)
         return decode(path.read_bytes(), name)
     except OSError as error:
         raise InputError([f"{name}: cannot be read ({error.strerror or error})"]) from None

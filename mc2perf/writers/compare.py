@@ -54,8 +54,8 @@ def to_text(found: Comparison) -> str:
         blocks.append(_gain(found.gain))
     for run in found.runs:
         if run.causes:
-            left = show(run.unexplained, "s")
-            blocks.append(f"{run.label}: {left} above the prediction; what could explain it, most first")
+            left = f"{run.label}: parts above their prediction take {show(run.unexplained, 's')} more"
+            blocks.append(f"{left}; what could explain it, most first")
             blocks.append(table(*_causes(run.causes)))
         blocks.append("\n".join(f"{run.label}: {note}" for note in run.notes))
     for scan in found.scans:
@@ -72,6 +72,10 @@ def to_text(found: Comparison) -> str:
 _OVERLAPPING = ("causes are candidates and may be one another's reason: their shares do not add up",)
 
 
+UNLIKE = (0.33, 3.0)
+"""Outside these ratios a measurement is hardly one of what was predicted."""
+
+
 def verdict(found: Comparison) -> str:
     """The first sentence: how far measured and predicted are apart, and where to look first."""
     return " ".join([*map(_run_verdict, found.runs), *map(_scan_verdict, found.scans)])
@@ -84,6 +88,8 @@ def _run_verdict(run: Run) -> str:
     text = f"{run.label}: measured {show(seen, 's')}, predicted {show(told, 's')}: {seen / told:.2f}x"
     if abs(seen / told - 1.0) <= SAME:
         return f"{text}, close."
+    if not UNLIKE[0] < seen / told < UNLIKE[1]:
+        return f"{text}; look first whether both are the same work: model, layers, tokens, layout."
     first = next((c for c in run.causes if c.evidence != "contradicted"), None)
     return (
         f"{text}; look first at {first.cause} ({first.share:.0%} of the residual)." if first else f"{text}."

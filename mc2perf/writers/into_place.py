@@ -11,6 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from mc2perf.problems import InputError
+from mc2perf.reading import was_read
+
 
 @contextmanager
 def into_place(path: str) -> Iterator[BinaryIO]:
@@ -18,6 +21,8 @@ def into_place(path: str) -> Iterator[BinaryIO]:
 
     Raises
     ------
+    InputError
+        It was read for what is written.
     OSError
         It cannot be opened, written or moved; what was there before is still there, as after any
         exception of the body.
@@ -31,6 +36,8 @@ def into_place(path: str) -> Iterator[BinaryIO]:
     if given.exists() and not given.is_file():
         with given.open("wb") as file:  # a pipe or a device cannot be replaced, nor an open pipe resolved
             yield file
+    elif was_read(path):
+        raise InputError([f"output: '{path}' was read for this answer; write another name"])
     else:
         with _replacing(_resolved(path)) as file:
             yield file
@@ -45,7 +52,10 @@ def _resolved(path: str) -> Path:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+    except OSError as error:  # the temporary name says nothing to anybody
+        raise OSError(error.errno, error.strerror, str(target)) from None
     file = os.fdopen(handle, "wb")
     try:
         yield file

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mc2perf import reading
 from mc2perf.measured import Measured, Report, SetAside, Takes
 from mc2perf.problems import InputError
 from mc2perf.readers.structure import decode
@@ -121,6 +122,7 @@ def open_source(path: Path | str, progress: Progress | None = None) -> Source:
             raise InputError([f"{name}: is a folder; name a file in it"])
         if not Path(path).is_file():
             raise InputError([f"{name}: is not there, or no file"])
+        reading.note(path)
         return _source(name, Path(path).stat().st_size, lambda: Path(path).open("rb"), progress)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):

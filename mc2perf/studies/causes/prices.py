@@ -135,7 +135,7 @@ def _contended(pair: Pair, factor: float) -> Machine:
 
 def by_host(pair: Pair, left: float) -> Price:
     """What one launch would have to take."""
-    per_launch = float(pair.told.machine.host.per_launch)
+    per_launch = float(pair.told.machine.host.launch(pair.told.scenario.phase)[1])
     if not per_launch:
         return Price(math.nan, "not priced: the profile says that a launch takes no time")
     launches = pair.told.row.host_time / per_launch

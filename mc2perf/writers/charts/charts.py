@@ -38,7 +38,12 @@ def pieces_chart(answer: Answer) -> Chart:
         f"{_asked(answer)}: time against pieces",
         Axis("pieces", scale="log2"),
         Axis("time", "s"),
-        (*map(_curve, curves), Line("serial", ends, (serial, serial), marked=False), *policies),
+        (
+            *map(_curve, curves),
+            Line("best", (float(best.pieces),), (best.total_time,), joined=False),
+            Line("serial", ends, (serial, serial), marked=False),
+            *policies,
+        ),  # fmt: skip
         (Band("within 2 % of the best", *map(float, best.flat_region)),),
         note=f"best: {best.schedule}, {best.pieces} pieces, {show(best.total_time, 's')}",
     )

@@ -41,6 +41,9 @@ FONTS = (
 
 CHINESE = {
     "pieces": "分块数",
+    "best": "最优",
+    "time against pieces": "时间与分块数",
+    "time of each schedule": "各调度方式的时间",
     "time": "时间",
     "schedule": "调度方式",
     "serial": "串行",
