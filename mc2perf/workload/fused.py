@@ -119,7 +119,7 @@ def _of_experts(costs: Costs, operator: Operator, s: Sizes, pieces: Num, experts
     """Pieces of so many local experts each, whose shares of the rows differ."""
     size, rows = payload_bytes(operator, s) / pieces, compute_rows(operator, s) / pieces
     comm = costs.collective(operator.collective, operator.collective, size, s.ranks, launched=False)
-    cost = costs.matmul("matmul", rows, s.n, s.k, s.dtype, experts, sets=s.experts / experts)
+    cost = costs.matmul("matmul", rows, s.n, s.k, s.dtype, experts, touched=experts, sets=s.experts / experts)
     matmul = Segment("grouped matmul", "compute", cost)
     return PairPieces(_scales(costs, operator, s), Segment(operator.collective, "comm", comm), (matmul,))
 
@@ -128,7 +128,9 @@ def _matmul(costs: Costs, operator: Operator, s: Sizes, rows: Num, pieces: Num) 
     """The matmul of one piece; grouped operators cut at experts, others at tiles of the axis."""
     if operator.grouped:
         groups = np.maximum(s.experts / pieces, 1.0)
-        cost = costs.matmul("matmul", rows / pieces, s.n, s.k, s.dtype, groups, sets=s.experts / groups)
+        cost = costs.matmul(
+            "matmul", rows / pieces, s.n, s.k, s.dtype, groups, touched=groups, sets=s.experts / groups
+        )
         return (Segment("grouped matmul", "compute", cost),)
     m, n, k = (
         size / (pieces if s.split_axis == axis else 1.0)
