@@ -43,7 +43,7 @@ def pieces_chart(answer: Answer) -> Chart:
             Line("best", (float(best.pieces),), (best.total_time,), joined=False),
             Line("serial", ends, (serial, serial), marked=False),
             *policies,
-        ),  # fmt: skip
+        ),
         (Band("within 2 % of the best", *map(float, best.flat_region)),),
         note=f"best: {best.schedule}, {best.pieces} pieces, {show(best.total_time, 's')}",
     )
