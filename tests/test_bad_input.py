@@ -470,7 +470,7 @@ def holds(code: int, out: str, err: str) -> None:
         assert err.strip()
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(args=questions())
 def test_no_flags_break_it(args: list[str]) -> None:
     holds(*invoke(["estimate", *args]))
@@ -489,7 +489,7 @@ KEYS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tree=st.dictionaries(KEYS, st.one_of(TREES, NUMBERS, WORDS), max_size=5),
     target=st.one_of(st.just("mixtral-8x7b"), TREES),
