@@ -24,7 +24,10 @@ def was_read(path: str | Path) -> bool:
     (True, False)
     >>> forget()
     """
-    return os.path.realpath(path) in _read
+    try:
+        return os.path.realpath(path) in _read
+    except ValueError:  # a zero byte: no file has such a name
+        return False
 
 
 def forget(path: str | Path | None = None) -> None:

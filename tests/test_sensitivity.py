@@ -153,6 +153,10 @@ MOST = {
 """As many tiles as the limit of a profile allows: less of it refuses them."""
 
 
+DECODE = {"target": "llama-2-7b", "phase": "decode", "batch_size": 1.0, "context_len": 64.0, "host": "eager"}
+"""A step that the host may bound, without a training framework."""
+
+
 def answers(machine: Machine, path: str) -> Iterator[object]:
     """Whole answers under the engine and rule that the path names, with every warning and reason."""
     parts = path.split(".")
@@ -162,7 +166,7 @@ def answers(machine: Machine, path: str) -> Iterator[object]:
     if path.startswith("cube.rules."):
         how["matmul_rule"] = parts[2]
     first: dict[str, Iterator[dict[str, Any]]] = {
-        "memory": _weights(), "limits": _windows(machine), "tiers": _across(machine),
+        "memory": _weights(), "limits": _windows(machine), "tiers": _across(machine), "host": iter([DECODE]),
     }  # fmt: skip
     for more in (*first.get(parts[0], ()), *BATTERY, *CUT, MOST):
         yield _outcome({**how, **more}, machine)
