@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from mc2perf.answer import Answer, Row
 from mc2perf.evaluate import estimate
-from mc2perf.machine import Machine, quantities
+from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
 from mc2perf.problems import InputError
+from mc2perf.quantity import quantities
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.studies.side_by_side import SideBySide, side_by_side
 

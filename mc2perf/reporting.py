@@ -9,9 +9,10 @@ from pathlib import Path
 from mc2perf.answer import Answer
 from mc2perf.api import ask, playback_of
 from mc2perf.dials import Panel, Question, panel_of
-from mc2perf.machine import Machine, quantities
+from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.problems import InputError
+from mc2perf.quantity import quantities
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.roofline import roofline

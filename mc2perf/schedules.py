@@ -17,7 +17,7 @@ from mc2perf.equations import three_stages
 from mc2perf.equations.overlap import Overlap, Paths
 from mc2perf.equations.three_stages import ThreeStagePaths
 from mc2perf.equations.unequal import unequal_pieces
-from mc2perf.machine import Engine
+from mc2perf.machine.links import Engine
 from mc2perf.units import Num
 from mc2perf.workload.parts import (
     ExpertPath,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mc2perf.machine import KINDS
 from mc2perf.problems import InputError, did_you_mean
+from mc2perf.quantity import KINDS
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_scenario

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mc2perf.conditions import Condition
-from mc2perf.machine import Machine, quantities
+from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
 from mc2perf.problems import InputError, did_you_mean, kept
+from mc2perf.quantity import quantities
 from mc2perf.readers.axes import Value, read_axes
 from mc2perf.readers.conditions import read_condition
 from mc2perf.readers.contradictions import (

@@ -13,7 +13,8 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from mc2perf.machine import Machine, Quantity
+from mc2perf.machine import Machine
+from mc2perf.quantity import Quantity
 from mc2perf.units import Dim, Num
 
 LIMITS = ("limits.", ".put", ".shmem", ".flags", "memory.capacity")

@@ -18,8 +18,9 @@ import pytest
 from mc2perf import cli
 from mc2perf.calibrating import calibrate
 from mc2perf.costs import Costs, Ledger
-from mc2perf.machine import Machine, quantities
+from mc2perf.machine import Machine
 from mc2perf.problems import InputError
+from mc2perf.quantity import quantities
 from mc2perf.readers.profiles import load_machine
 from mc2perf.scenario import Scenario
 from mc2perf.studies.calibrate.result import Group, Origin

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mc2perf.machine import Machine, replaced
+from mc2perf.machine import Machine
+from mc2perf.quantity import replaced
 from mc2perf.readers.profiles import load_machine
 from mc2perf.scenario import Scenario
 from mc2perf.studies.calibrate.result import NotFittedError, Origin

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mc2perf.costs import Copies, Costs, Ledger
 from mc2perf.equations import collectives as eq
-from mc2perf.machine import Machine, Tier, Wires
+from mc2perf.machine import Machine
+from mc2perf.machine.links import Tier, Wires
 from mc2perf.model import Experts
 from mc2perf.readers.profiles import load_machine, profile_names
 from mc2perf.workload.experts import Routing

@@ -15,10 +15,11 @@ from mc2perf.answer import Answer, Row
 from mc2perf.equations import three_stages
 from mc2perf.evaluate import estimate
 from mc2perf.expert_groups import operator_group
-from mc2perf.machine import Machine, Quantity
+from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import DTYPES, OPERATORS
 from mc2perf.problems import InputError
+from mc2perf.quantity import Quantity
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine, profile_names
 from mc2perf.scenario import SCHEDULES, Scenario, is_operator

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mc2perf.costs import Costs, Ledger
 from mc2perf.equations import attention, collectives, matmul, overlap, routing, utilisation
-from mc2perf.machine import L2StepsRule, PowerRule
+from mc2perf.machine.cube import L2StepsRule, PowerRule
 from mc2perf.readers.profiles import load_machine
 from mc2perf.units import MIB
 

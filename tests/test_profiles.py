@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from mc2perf.machine import KINDS, Machine, quantities
+from mc2perf.machine import Machine
 from mc2perf.problems import InputError
+from mc2perf.quantity import KINDS, quantities
 from mc2perf.readers.profiles import (
     check_machine,
     find_profile,

@@ -16,8 +16,8 @@ from mc2perf import evaluate
 from mc2perf.answer import Row
 from mc2perf.api import estimate
 from mc2perf.cli import app
-from mc2perf.machine import Quantity
 from mc2perf.problems import InputError
+from mc2perf.quantity import Quantity
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_scenario
 from mc2perf.scenario import is_operator

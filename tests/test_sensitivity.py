@@ -14,10 +14,11 @@ from mc2perf.answer import Answer
 from mc2perf.costs import Costs, Ledger
 from mc2perf.equations.collectives import PASSES
 from mc2perf.evaluate import estimate
-from mc2perf.machine import Machine, Quantity, quantities
+from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import DTYPES
 from mc2perf.problems import InputError
+from mc2perf.quantity import Quantity, quantities
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine, profile_names
 from mc2perf.scenario import Scenario, is_operator

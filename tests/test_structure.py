@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import pytest
 
-from mc2perf.machine import Quantity
 from mc2perf.problems import InputError, did_you_mean
+from mc2perf.quantity import Quantity
 from mc2perf.readers.structure import Place, decode, parse_yaml, read_yaml, structure
 from mc2perf.units import BytesPerSecond, Count, Ratio, Seconds
 

@@ -80,7 +80,7 @@ def profiles_show(
     if not resolved and not overrides:
         typer.echo(read_profile(find_profile(name, folders(profiles))), nl=False)
         return
-    from mc2perf.machine import quantities
+    from mc2perf.quantity import quantities
     from mc2perf.units import show
 
     machine = load_machine(name, folders(profiles), overrides)
@@ -94,7 +94,7 @@ def profiles_show(
 )
 def profiles_check(file: Annotated[Path, typer.Argument(help="Profile file.")]) -> None:
     """Check a profile file: every problem at once."""
-    from mc2perf.machine import quantities
+    from mc2perf.quantity import quantities
     from mc2perf.readers.profiles import load_machine_file
 
     machine = load_machine_file(Path(file), [Path(file).parent])

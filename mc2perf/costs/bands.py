@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mc2perf.machine import Band
+from mc2perf.machine.links import Band
 from mc2perf.units import Num
 
 

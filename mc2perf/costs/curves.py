@@ -10,7 +10,7 @@ import numpy as np
 from mc2perf.costs.bands import as_key, band_of, cut_where, ends_of, jumps, of_band, scaled_columns
 from mc2perf.costs.setting import Setting
 from mc2perf.equations import collectives
-from mc2perf.machine import Band, Curve, Engine
+from mc2perf.machine.links import Band, Curve, Engine
 from mc2perf.units import Num
 
 CLIFF = 1.25

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mc2perf.answer import Step
-from mc2perf.machine import Quantity, quantities
+from mc2perf.quantity import Quantity, quantities
 from mc2perf.units import Num
 
 

@@ -10,7 +10,7 @@ from mc2perf.costs.cost import NO_ROWS, Copies, Cost
 from mc2perf.costs.curves import on_curve
 from mc2perf.costs.setting import Setting
 from mc2perf.costs.wires import on_wires
-from mc2perf.machine import Tier
+from mc2perf.machine.links import Tier
 from mc2perf.units import Num, show
 
 

@@ -11,7 +11,8 @@ from mc2perf.costs.cost import Cost
 from mc2perf.costs.rules import Shape, under_knee, under_roofs
 from mc2perf.costs.setting import Setting
 from mc2perf.equations import matmul as equations
-from mc2perf.machine import GroupedMatmulRule, KneeRule, LinearRule
+from mc2perf.machine.cube import KneeRule, LinearRule
+from mc2perf.machine.kernels import GroupedMatmulRule
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
 

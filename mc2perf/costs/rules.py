@@ -10,7 +10,7 @@ import numpy as np
 from mc2perf.costs.bands import alike, stacked
 from mc2perf.costs.setting import Setting
 from mc2perf.equations import matmul, utilisation
-from mc2perf.machine import ConstantRule, CurveRule, KneeRule, L2StepsRule, LinearRule, PowerRule
+from mc2perf.machine.cube import ConstantRule, CurveRule, KneeRule, L2StepsRule, LinearRule, PowerRule
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
 

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from mc2perf.costs.ledger import Ledger
 from mc2perf.equations import matmul
-from mc2perf.machine import Engine, Machine, MatmulRule, Sizes, Tier, Work
+from mc2perf.machine import Machine
+from mc2perf.machine.cube import MatmulRule, Work
+from mc2perf.machine.links import Engine, Sizes, Tier
 from mc2perf.units import Num
 
 ROUNDED = 1e-5

@@ -7,7 +7,7 @@ import numpy as np
 from mc2perf.costs.cost import Cost
 from mc2perf.costs.setting import Setting
 from mc2perf.equations import collectives
-from mc2perf.machine import Tier
+from mc2perf.machine.links import Tier
 from mc2perf.units import Num
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mc2perf.equations.collectives import PASSES, RANK_RULES
-from mc2perf.machine import Curve, Engine, Machine
+from mc2perf.machine import Machine
+from mc2perf.machine.links import Curve, Engine
 from mc2perf.readers.overrides import override
 from mc2perf.readers.structure import (
     LARGEST_FILE,

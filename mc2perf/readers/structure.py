@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import yaml
 
 from mc2perf import reading
-from mc2perf.machine import KINDS, Quantity
 from mc2perf.problems import InputError, did_you_mean
+from mc2perf.quantity import KINDS, Quantity
 from mc2perf.units import Dim, parse
 
 __all__ = [

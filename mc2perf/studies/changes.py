@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mc2perf.machine import Machine, Quantity, quantities
+from mc2perf.machine import Machine
 from mc2perf.model import Model
+from mc2perf.quantity import Quantity, quantities
 from mc2perf.scenario import Scenario, inputs
 from mc2perf.units import show
 from mc2perf.variation import Parameter, Unlike, differences, is_structure, parameters

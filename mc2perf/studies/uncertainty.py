@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mc2perf.machine import Quantity
+from mc2perf.quantity import Quantity
 from mc2perf.units import Dim, parse
 from mc2perf.variation import Parameter
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from mc2perf.costs import Costs, Ledger
 from mc2perf.equations.routing import dispatch_bytes, distinct_experts
-from mc2perf.machine import Machine, Tier
+from mc2perf.machine import Machine
+from mc2perf.machine.links import Tier
 from mc2perf.measurement import Plain
 from mc2perf.model import Experts
 from mc2perf.operators import DTYPES

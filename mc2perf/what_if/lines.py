@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mc2perf.machine import Machine, Tier
+from mc2perf.machine import Machine
+from mc2perf.machine.links import Tier
 from mc2perf.what_if.laying import Layout, one, transfers
 
 SLOWER = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)

@@ -13,7 +13,8 @@ from mc2perf.costs import Costs, Ledger
 from mc2perf.equations.collectives import PASSES, RANK_RULES
 from mc2perf.fitting.bands import Piece, Pieces, fit_bands
 from mc2perf.fitting.robust import Fit, Numbers, fit
-from mc2perf.machine import Engine, Machine, Tier
+from mc2perf.machine import Machine
+from mc2perf.machine.links import Engine, Tier
 from mc2perf.studies.calibrate.parameters import Parameter, fit_parameters, leaf, written
 from mc2perf.studies.calibrate.plausible import varied, wired
 from mc2perf.studies.calibrate.result import (

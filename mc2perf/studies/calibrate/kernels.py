@@ -9,7 +9,9 @@ import numpy as np
 from mc2perf.equations.routing import distinct_experts
 from mc2perf.fitting.robust import Numbers
 from mc2perf.kernels import KernelTable
-from mc2perf.machine import KneeRule, L2StepsRule, Machine, PowerRule, found
+from mc2perf.machine import Machine
+from mc2perf.machine.cube import KneeRule, L2StepsRule, PowerRule
+from mc2perf.quantity import found
 from mc2perf.studies.calibrate.parameters import fit_parameters, leaf, numbers_of, written
 from mc2perf.studies.calibrate.plausible import computed, rising
 from mc2perf.studies.calibrate.result import (

@@ -11,7 +11,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import numpy as np
 
 from mc2perf.fitting.robust import Fit, Numbers, fit
-from mc2perf.machine import Machine, Quantity, found, replaced
+from mc2perf.machine import Machine
+from mc2perf.quantity import Quantity, found, replaced
 from mc2perf.studies.calibrate.result import UNSURE, Edit, Path, Value
 from mc2perf.units import FACTOR, RATIO, TIME, Dim, show
 

@@ -11,19 +11,11 @@ import numpy as np
 from mc2perf import schedules
 from mc2perf.costs import Costs, Ledger
 from mc2perf.fitting.robust import Numbers
-from mc2perf.machine import (
-    Band,
-    ConstantRule,
-    CurveRule,
-    KneeRule,
-    L2StepsRule,
-    LinearRule,
-    Machine,
-    PowerRule,
-    found,
-    replaced,
-)
+from mc2perf.machine import Machine
+from mc2perf.machine.cube import ConstantRule, CurveRule, KneeRule, L2StepsRule, LinearRule, PowerRule
+from mc2perf.machine.links import Band
 from mc2perf.operators import OPERATORS
+from mc2perf.quantity import found, replaced
 from mc2perf.scenario import Scenario
 from mc2perf.studies.calibrate.parameters import Parameter, fit_parameters, leaf, text_of, written
 from mc2perf.studies.calibrate.result import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mc2perf.machine import Tier
+from mc2perf.machine.links import Tier
 from mc2perf.studies.compare import Prediction
 from mc2perf.studies.observed import Observed
 

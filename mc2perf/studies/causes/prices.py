@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from mc2perf.answer import Row
 from mc2perf.costs import link_bandwidth
-from mc2perf.machine import Engine, Machine
+from mc2perf.machine import Machine
+from mc2perf.machine.links import Engine
 from mc2perf.skew import Factor
 from mc2perf.studies.causes.pair import Pair, Price
 from mc2perf.units import show
