@@ -17,8 +17,8 @@ from mc2perf.equations import overlap, routing
 from mc2perf.equations.optimum import flat_region
 from mc2perf.footprint import footprint_of, shortfall
 from mc2perf.machine import Machine
-from mc2perf.model import Model
-from mc2perf.operators import MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
+from mc2perf.model import Experts, Model
+from mc2perf.operators import DTYPES, MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
 from mc2perf.problems import InputError
 from mc2perf.reasons import refuse
 from mc2perf.remarks import remarks_of
@@ -244,15 +244,26 @@ def _refused_tiles(outcomes: list[Outcome]) -> dict[int, str]:
 
 def _facts(study: Study) -> dict[str, float]:
     """Numbers of the workload itself."""
-    model = study.model
-    if model is None or model.experts is None:
+    model, layout = study.model, study.layout
+    if model is None or layout is None or model.experts is None:
         return {}
     e = model.experts
     ratio = routing.flops_per_byte(
         float(model.matrices), float(model.hidden_size), float(e.payload_width), float(e.width),
         float(e.shared_width), float(e.top_k),
     )  # fmt: skip
-    return {"flops_per_byte": float(ratio)}
+    return {
+        "flops_per_byte": float(ratio),
+        "dispatch_bytes": _copies(e, layout.dispatch_dtype),
+        "combine_bytes": _copies(e, layout.combine_dtype),
+    }
+
+
+def _copies(experts: Experts, dtype: str) -> float:
+    """Bytes of one token's copies in a layer, scales with them, wherever the experts are. [B]"""
+    width, item = float(experts.payload_width), DTYPES[dtype]
+    scales = float(item.scale_bytes_per_row(width))
+    return float(routing.dispatch_bytes(1.0, float(experts.top_k), width, item.size, scales))
 
 
 def _watch(study: Study, rows: tuple[Row, ...]) -> None:

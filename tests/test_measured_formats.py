@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mc2perf.comparing import ask_compare
 from mc2perf.measured import (
     CollectiveTimes,
     CommGroups,
@@ -205,6 +206,11 @@ def test_step_traces_of_every_generation_say_the_same(put: Any, text: str) -> No
         (0.4, 0.25, 1 / 15)
     )
     assert not any("is not" in note for note in found.report.notes)
+
+
+def test_a_step_trace_of_any_generation_is_compared_alike(put: Any) -> None:
+    answers = [ask_compare("mixtral-8x7b", [str(put(text))], {"ep": 8}, {}) for text in GENERATIONS.values()]
+    assert all(answer.runs[0].lines == answers[0].runs[0].lines for answer in answers)
 
 
 def test_ranks_that_differ_are_told(put: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pytest
 
 from mc2perf.api import estimate
 from mc2perf.cli import main
-from mc2perf.operators import DTYPES
 
 
 def exchange(**given: Any) -> float:
@@ -33,13 +33,18 @@ def test_the_busiest_rank_sets_the_pace() -> None:
     assert 773.8 * exchange(skew=4.06) / exchange() == pytest.approx(3139.8, rel=0.002)
 
 
-def test_bytes_of_a_low_latency_exchange() -> None:
-    """DeepEP#28: 128 tokens of 7168, top-8: FP8 with scales there, bf16 back, 522.1 us: 42.2 GB/s said.
+def test_bytes_of_a_low_latency_exchange(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DeepEP#28: 128 tokens, top-8, EP 16: FP8 with scales there, bf16 back, 522.1 us: 42.2 GB/s said.
 
     Its FP8 has a float32 scale per 128 values, as many bytes as one byte per 32.
     """
-    there = 7168 * DTYPES["mxfp8"].size + float(DTYPES["mxfp8"].scale_bytes_per_row(7168))
-    rate = 128 * 8 * (there + 7168 * DTYPES["bf16"].size) / 522.1e-6 / 1e9
+    words = "deepseek-v3 --hardware h800_sxm --ep 16 --phase decode --batch-size 128 --dispatch-dtype mxfp8"
+    assert run(monkeypatch, b"", "estimate", *words.split(), "--format", "json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    facts, tokens = answer["facts"], answer["resolved"]["tokens_per_npu"]
+    rate = tokens * (facts["dispatch_bytes"] + facts["combine_bytes"]) / 522.1e-6 / 1e9
     assert rate == pytest.approx(42.7, abs=0.1) and rate == pytest.approx(42.2, rel=0.015)
 
 

@@ -70,6 +70,8 @@ def where(answer: Answer) -> str:
     if "flops_per_byte" in answer.facts:
         ratio = f"{answer.facts['flops_per_byte']:.0f} FLOP per byte sent and returned in bf16"
         lines.append(f"experts, shared ones included: {ratio}")
+        sent, back = (show(answer.facts[way], "B") for way in ("dispatch_bytes", "combine_bytes"))
+        lines.append(f"a token's copies in a layer, scales included: {sent} to its experts, {back} back")
     return "\n".join(lines)
 
 
