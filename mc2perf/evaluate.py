@@ -19,20 +19,15 @@ from mc2perf.footprint import footprint_of, shortfall
 from mc2perf.machine import Machine
 from mc2perf.model import Experts, Model
 from mc2perf.operators import DTYPES, MOE_LAYER, MOE_LAYER_MEANING, OPERATORS
+from mc2perf.outcomes import OUTCOMES
+from mc2perf.outcomes.batches import in_micro_batches
+from mc2perf.outcomes.best import FLAT, at_count, best_count
+from mc2perf.outcomes.mc2 import best_tiles
+from mc2perf.outcomes.outcome import Outcome
 from mc2perf.problems import InputError
 from mc2perf.reasons import refuse
 from mc2perf.remarks import remarks_of
-from mc2perf.rows import (
-    BOUNDS,
-    FLAT,
-    OUTCOMES,
-    Outcome,
-    Results,
-    at_count,
-    best_count,
-    best_tiles,
-    in_micro_batches,
-)
+from mc2perf.results import BOUNDS, Results
 from mc2perf.scenario import POLICIES, SCHEDULES, Scenario
 from mc2perf.step import base_line, laid
 from mc2perf.study import Study, main_layer, segments_of, study_of

@@ -12,7 +12,8 @@ from mc2perf.answer import Remark, Row
 from mc2perf.footprint import footprint_of
 from mc2perf.legality import Said
 from mc2perf.operators import OPERATORS
-from mc2perf.rows import Outcome, Results
+from mc2perf.outcomes.outcome import Outcome
+from mc2perf.results import Results
 from mc2perf.scenario import Scenario
 from mc2perf.study import Study
 

@@ -1,7 +1,7 @@
 """What users of a served model are promised: time to the first token, time per token, tokens per second.
 
 A pass over a cache is priced like any other study; here its time becomes these figures. Everything is an
-array that broadcasts to (rows, counts), like :class:`mc2perf.rows.Results`.
+array that broadcasts to (rows, counts), like :class:`mc2perf.results.Results`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from mc2perf.equations import serving
 from mc2perf.problems import InputError
-from mc2perf.rows import Results
+from mc2perf.results import Results
 from mc2perf.study import Study
 from mc2perf.units import Num
 from mc2perf.workload.decode import cache_of_sequence

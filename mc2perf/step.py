@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf import schedules
+from mc2perf.answer import ROUNDING
 from mc2perf.costs import Cost
 from mc2perf.degrees import layers_of_stages
 from mc2perf.equations import steps, training
 from mc2perf.model import LayerGroup, Model
-from mc2perf.rows import OUTCOMES, ROUNDING, Outcome, Traffic, WholeStep, serial_outcome
+from mc2perf.outcomes import OUTCOMES
+from mc2perf.outcomes.outcome import Outcome, Traffic, WholeStep, serial_outcome
 from mc2perf.schedules import Timing
 from mc2perf.study import LaidLayer, Study
 from mc2perf.units import Num

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from mc2perf.columns import RESULTS
+from mc2perf.outcomes import OUTCOMES
+from mc2perf.outcomes.outcome import serial_outcome
 from mc2perf.readers.profiles import load_machine
-from mc2perf.rows import OUTCOMES, Results, serial_outcome
+from mc2perf.results import Results
 from mc2perf.scenario import Scenario
 from mc2perf.studies.sweep import BLOCK, Sweep
 from mc2perf.study import study_of

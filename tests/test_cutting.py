@@ -13,12 +13,15 @@ from mc2perf.api import estimate
 from mc2perf.costs import Cost
 from mc2perf.equations.overlap import longest_path, two_stage_paths
 from mc2perf.machine import Machine
+from mc2perf.outcomes import OUTCOMES
+from mc2perf.outcomes.best import at_count, best_count
+from mc2perf.outcomes.outcome import serial_outcome
 from mc2perf.policies import uneven
 from mc2perf.policies.closed_form import Affine, affine_through, two_stage_branches
 from mc2perf.problems import InputError
 from mc2perf.readers.profiles import load_machine
 from mc2perf.reasons import Reason
-from mc2perf.rows import OUTCOMES, Results, at_count, best_count, serial_outcome
+from mc2perf.results import Results
 from mc2perf.scenario import POLICIES, Scenario
 from mc2perf.study import Counts, Study, study_of, tile_counts
 from mc2perf.units import Num

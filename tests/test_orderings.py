@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from mc2perf.costs import Costs, Ledger
+from mc2perf.outcomes import OUTCOMES
+from mc2perf.outcomes.outcome import serial_outcome
 from mc2perf.readers.profiles import load_machine
-from mc2perf.rows import OUTCOMES, Results, serial_outcome
+from mc2perf.results import Results
 from mc2perf.scenario import Scenario
 from mc2perf.study import study_of
 from mc2perf.validating import Validation, validate

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from mc2perf.equations import serving as equations
 from mc2perf.measurement import Row
+from mc2perf.outcomes import OUTCOMES
+from mc2perf.outcomes.outcome import serial_outcome
 from mc2perf.problems import InputError
 from mc2perf.readers.measurements import load_measurements
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
-from mc2perf.rows import OUTCOMES, Results, serial_outcome
+from mc2perf.results import Results
 from mc2perf.scenario import SCHEDULES, Scenario
 from mc2perf.serving import (
     cache_transfer_time,

@@ -12,7 +12,7 @@ from mc2perf.machine import Machine
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine, profile_names
 from mc2perf.readers.scenarios import read_scenario
-from mc2perf.rows import Results
+from mc2perf.results import Results
 from mc2perf.scenario import SCHEDULES, is_operator
 from mc2perf.step import base_line, laid
 from mc2perf.study import Study, study_of

@@ -14,9 +14,9 @@ from mc2perf import schedules
 from mc2perf.api import estimate
 from mc2perf.machine import Machine
 from mc2perf.model import Model
+from mc2perf.outcomes.mc2 import best_tiles
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
-from mc2perf.rows import best_tiles
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.studies.rows import Plan
 from mc2perf.study import Study, study_of

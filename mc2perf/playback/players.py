@@ -8,7 +8,7 @@ import numpy as np
 
 from mc2perf import cutting, timeline
 from mc2perf.answer import Row
-from mc2perf.rows import best_tiles
+from mc2perf.outcomes.mc2 import best_tiles
 from mc2perf.schedules import Conditions, pieces_of_experts
 from mc2perf.study import Study
 from mc2perf.timeline import Engine, Job, Timeline, in_turn, joined, side_by_side

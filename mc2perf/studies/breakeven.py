@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER
+from mc2perf.outcomes import OUTCOMES
+from mc2perf.outcomes.best import at_count, best_count
+from mc2perf.outcomes.outcome import serial_outcome
 from mc2perf.problems import InputError
-from mc2perf.rows import OUTCOMES, Results, at_count, best_count, serial_outcome
+from mc2perf.results import Results
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.study import study_of
 from mc2perf.table import Block, Column, block_of

@@ -21,16 +21,11 @@ from mc2perf.equations.optimum import flat_region
 from mc2perf.footprint import footprint_of
 from mc2perf.machine import Machine
 from mc2perf.model import Model
+from mc2perf.outcomes.best import FLAT, at_count, best_count
+from mc2perf.outcomes.outcome import Outcome
 from mc2perf.problems import InputError
 from mc2perf.remarks import warning_codes
-from mc2perf.rows import (
-    BOUNDS,
-    FLAT,
-    Outcome,
-    Results,
-    at_count,
-    best_count,
-)
+from mc2perf.results import BOUNDS, Results
 from mc2perf.scenario import Scenario, columns_of, inputs, is_operator
 from mc2perf.skew import Skew
 from mc2perf.step import base_line, laid

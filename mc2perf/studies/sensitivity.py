@@ -10,11 +10,12 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from mc2perf.answer import ROUNDING
 from mc2perf.machine import Machine
 from mc2perf.model import Model
+from mc2perf.outcomes.best import FLAT
 from mc2perf.problems import InputError
 from mc2perf.quantity import Quantity
-from mc2perf.rows import FLAT, ROUNDING
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.studies.bandwidth import Price, Reach, hiding_rates
 from mc2perf.studies.side_by_side import Laid, SideBySide, side_by_side

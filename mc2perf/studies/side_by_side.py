@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from mc2perf.cutting import CUTS
 from mc2perf.machine import Machine
 from mc2perf.model import Model
-from mc2perf.rows import Outcome, Results, at_count, best_count
+from mc2perf.outcomes.best import at_count, best_count
+from mc2perf.outcomes.outcome import Outcome
+from mc2perf.results import Results
 from mc2perf.scenario import SCHEDULES, Scenario
 from mc2perf.step import base_line, laid
 from mc2perf.study import Study, study_of

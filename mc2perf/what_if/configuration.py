@@ -10,7 +10,11 @@ import numpy as np
 
 from mc2perf.machine import Machine
 from mc2perf.model import Model
-from mc2perf.rows import OUTCOMES, Outcome, Results, at_count, best_count, best_tiles, serial_outcome
+from mc2perf.outcomes import OUTCOMES
+from mc2perf.outcomes.best import at_count, best_count
+from mc2perf.outcomes.mc2 import best_tiles
+from mc2perf.outcomes.outcome import Outcome, serial_outcome
+from mc2perf.results import Results
 from mc2perf.scenario import SCHEDULES, Scenario
 from mc2perf.schedules import NOTHING
 from mc2perf.studies.rows import SECONDS_PER_HOUR, Plan
