@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mc2perf.equations import memory
+from mc2perf.equations import activations, memory
 from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.problems import InputError
@@ -280,7 +280,7 @@ class _Holding:
         if s.global_batch_size is None:
             return 1.0 + one_more
         n_mb = s.global_batch_size / (self.layout.dp * self.study.samples)
-        chunks = memory.chunks_in_flight(self.layout.pp, float(i), n_mb, s.vpp)
+        chunks = activations.chunks_in_flight(self.layout.pp, float(i), n_mb, s.vpp)
         return np.minimum(chunks + one_more, n_mb * s.vpp) / s.vpp
 
     # --- recompute ---------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class _Holding:
         mixer = self.model.mixers[group.mixer] if group.mixer else None
         dense, routed = weights_of_a_layer(self.model, self.layout, group)
         rows = self.layout.gathered
-        between = memory.residual_activation_bytes(rows, self.hidden, self.item, 0.0, self.split)
+        between = activations.residual_activation_bytes(rows, self.hidden, self.item, 0.0, self.split)
         statistics = self._statistics(mixer) if mixer else 0.0
         # the residual path has a norm and a matmul's input for the mixer, and as much for the feed-forward
         kept = between * (bool(group.mixer) + bool(group.ffn)) / 2.0 + statistics
@@ -321,24 +321,24 @@ class _Holding:
             routed=routed * self._with_copies,
             kept=kept,
             statistics=statistics,
-            boundary=memory.boundary_bytes(rows, self.hidden, self.item, self.split),
+            boundary=activations.boundary_bytes(rows, self.hidden, self.item, self.split),
             cache=self._cache(mixer) if mixer and not self.train else 0.0,
         )
 
     def _wide(self, rows: Num, tensors: float, width: float, ranks: float, item: float | None = None) -> Num:
         """Tensors of one width, cut over ranks. [B]"""
-        return memory.ffn_activation_bytes(rows, tensors, width, item or self.item, ranks)
+        return activations.ffn_activation_bytes(rows, tensors, width, item or self.item, ranks)
 
     def _statistics(self, mixer: Attention) -> Num:
         if mixer.kind == "linear":
             return 0.0
         size = STATISTIC_BYTES.get(self.study.costs.machine.family, CANN_STATISTIC_BYTES)
-        return memory.statistic_bytes(self.layout.gathered, float(mixer.heads), size, self.layout.tp)
+        return activations.statistic_bytes(self.layout.gathered, float(mixer.heads), size, self.layout.tp)
 
     def _mixer(self, m: Attention) -> Num:
         """Queries, keys, values, output; gates, latents before and after their norms."""
         rows, tp, heads, value = self.layout.gathered, self.layout.tp, float(m.heads), float(m.v_head_dim)
-        held = memory.attention_activation_bytes
+        held = activations.attention_activation_bytes
         gate = self._wide(rows, 2.0 * m.gated, heads * value, tp)
         latents = self._wide(rows, 2.0, float(m.q_lora_rank + m.kv_lora_rank), self.split)
         output = self._wide(rows, 1.0, float(m.o_groups * m.o_lora_rank), tp)
@@ -359,7 +359,7 @@ class _Holding:
             return 0.0
         own, payload = self.layout.tokens, float(e.payload_width)
         etp = self.layout.etp
-        routed = memory.expert_activation_bytes(
+        routed = activations.expert_activation_bytes(
             routing_of(self.model, self.layout).rows(1.0), ROUTED_TENSORS, payload, tensors,
             float(e.width), etp, self.item,
         )  # fmt: skip
@@ -370,7 +370,7 @@ class _Holding:
     def _head(self) -> Num:
         """Inputs of the last norm and of the head, logits of all tokens, or in prefill of the last ones."""
         rows = self.layout.gathered if self.layout.logit_rows is None else self.layout.logit_rows
-        return memory.head_activation_bytes(
+        return activations.head_activation_bytes(
             rows, self.hidden, float(self.model.vocab_size), self.item, LOGIT_BYTES, self.layout.tp,
             self.split,
         )  # fmt: skip

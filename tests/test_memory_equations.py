@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mc2perf.equations import memory
+from mc2perf.equations import activations, memory
 
 degrees = st.sampled_from([1, 2, 4, 8])
 quick = settings(max_examples=60, deadline=None)
@@ -48,12 +48,12 @@ def test_a_gpt_layer_tensor_by_tensor(
     s: int, b: int, h: int, a: int, tp: int, split: int, scores: bool
 ) -> None:
     counted = gpt_layer(s, b, h, a, tp, split, scores)
-    assert memory.gpt_activation_bytes(s * b, h, a, s, tp, split, float(scores)) == counted
+    assert activations.gpt_activation_bytes(s * b, h, a, s, tp, split, float(scores)) == counted
     parts = (
-        memory.residual_activation_bytes(s * b, h, 2.0, 1.0, split)
-        + memory.attention_activation_bytes(s * b, a, a, h / a, h / a, 2.0, tp)
-        + memory.score_activation_bytes(s * b, s, a, 2.0, 1.0, tp) * scores
-        + memory.ffn_activation_bytes(s * b, 2.0, 4.0 * h, 2.0, tp)
+        activations.residual_activation_bytes(s * b, h, 2.0, 1.0, split)
+        + activations.attention_activation_bytes(s * b, a, a, h / a, h / a, 2.0, tp)
+        + activations.score_activation_bytes(s * b, s, a, 2.0, 1.0, tp) * scores
+        + activations.ffn_activation_bytes(s * b, 2.0, 4.0 * h, 2.0, tp)
     )
     assert parts == pytest.approx(counted, rel=1e-12)
 
@@ -66,7 +66,7 @@ def test_selective_recompute_saves_what_the_paper_says(
 ) -> None:
     """Korthikanti et al. 2022, section 5: 5 a s / h is 80 for GPT-3 and 64 for MT-NLG, saving 70 and 65 %."""
     kept, all_of_it = (
-        memory.gpt_activation_bytes(2048.0, hidden, heads, 2048.0, 1.0, 1.0, keep) for keep in (0.0, 1.0)
+        activations.gpt_activation_bytes(2048.0, hidden, heads, 2048.0, 1.0, 1.0, keep) for keep in (0.0, 1.0)
     )
     assert (all_of_it - kept) / (2048.0 * hidden) == factor
     assert round(100 * (1 - float(kept / all_of_it))) == saved
@@ -84,10 +84,10 @@ def test_a_llama_layer_with_flash_attention_tensor_by_tensor(tp: int) -> None:
         *[((s, f // tp), HALF)] * 3,
     )  # fmt: skip
     parts = (
-        memory.residual_activation_bytes(s, h, 2.0, 0.0, tp)
-        + memory.attention_activation_bytes(s, heads, kv, d, d, 2.0, tp)
-        + memory.statistic_bytes(s, heads, 4.0, tp)
-        + memory.ffn_activation_bytes(s, 3.0, f, 2.0, tp)
+        activations.residual_activation_bytes(s, h, 2.0, 0.0, tp)
+        + activations.attention_activation_bytes(s, heads, kv, d, d, 2.0, tp)
+        + activations.statistic_bytes(s, heads, 4.0, tp)
+        + activations.ffn_activation_bytes(s, 3.0, f, 2.0, tp)
     )
     assert parts == counted
 
@@ -99,27 +99,27 @@ def test_experts_tensor_by_tensor() -> None:
     chosen = np.concatenate([rng.permutation(experts)[:top_k] for _ in range(tokens * ep)])
     rows = np.bincount(chosen // (experts // ep), minlength=ep)
     counted = sum(held(((r, h), HALF), *[((r, f), HALF)] * 3, ((r, h), HALF)) for r in rows.tolist())
-    even = memory.expert_activation_bytes(tokens * top_k, 2.0, h, 3.0, f, 1.0, 2.0)
+    even = activations.expert_activation_bytes(tokens * top_k, 2.0, h, 3.0, f, 1.0, 2.0)
     assert ep * even == counted
-    cut = memory.expert_activation_bytes(tokens * top_k, 2.0, h, 3.0, f, 4.0, 2.0)
+    cut = activations.expert_activation_bytes(tokens * top_k, 2.0, h, 3.0, f, 4.0, 2.0)
     assert cut == held(*[((tokens * top_k, h), HALF)] * 2, *[((tokens * top_k, f // 4), HALF)] * 3)
-    busiest = memory.expert_activation_bytes(float(rows.max()), 2.0, h, 3.0, f, 1.0, 2.0)
+    busiest = activations.expert_activation_bytes(float(rows.max()), 2.0, h, 3.0, f, 1.0, 2.0)
     assert busiest == pytest.approx(even * rows.max() / rows.mean(), rel=1e-12)
 
 
 def test_the_ends_of_the_pipeline_are_what_the_paper_adds() -> None:
     """Korthikanti et al. 2022, 4.3: s b h p / t for the embedding, 4 s b h / t (1 + v / h) for the head."""
     s, b, h, v, t, pp = 16, 2, 64, 512, 4, 8
-    embedding = pp * memory.boundary_bytes(s * b, h, 1.0, t)
+    embedding = pp * activations.boundary_bytes(s * b, h, 1.0, t)
     assert embedding == held(*[((s // t, b, h), MASK)] * pp) == s * b * h * pp / t
-    head = memory.head_activation_bytes(s * b, h, v, 2.0, 4.0, t, t)
+    head = activations.head_activation_bytes(s * b, h, v, 2.0, 4.0, t, t)
     assert head == held(*[((s // t, b, h), HALF)] * 2, ((s, b, v // t), FULL))
     assert head == 4 * s * b * h / t * (1 + v / h)
 
 
 @pytest.mark.parametrize("split", [1, 4])
 def test_between_layers_stands_the_hidden_state(split: int) -> None:
-    assert memory.boundary_bytes(16 * 2, 64, 2.0, split) == held(((16 // split, 2, 64), HALF))
+    assert activations.boundary_bytes(16 * 2, 64, 2.0, split) == held(((16 // split, 2, 64), HALF))
 
 
 # --- how many micro-batches a stage holds
@@ -142,15 +142,15 @@ def test_chunks_in_flight_are_the_most_of_the_schedule(
     n_mb = rounds * pp if vpp > 1 else rounds
     word = kinds(pp, vpp, n_mb, stage)
     most = int(np.cumsum([1 if step == "F" else -1 for step in word]).max())
-    assert memory.chunks_in_flight(pp, stage, n_mb, vpp) == most
+    assert activations.chunks_in_flight(pp, stage, n_mb, vpp) == most
 
 
 @quick
 @given(st.integers(1, 8), st.integers(2, 6))
 def test_the_first_stage_holds_all_layers_and_interleaving_more(pp: int, vpp: int) -> None:
     many = 8.0 * pp * vpp
-    assert memory.chunks_in_flight(pp, 0.0, many, 1.0) / pp == 1.0
-    layers = memory.chunks_in_flight(pp, 0.0, many, vpp) / (pp * vpp)
+    assert activations.chunks_in_flight(pp, 0.0, many, 1.0) / pp == 1.0
+    layers = activations.chunks_in_flight(pp, 0.0, many, vpp) / (pp * vpp)
     assert layers == pytest.approx(1 + (pp - 1) / (pp * vpp), rel=1e-12)
 
 
@@ -243,7 +243,7 @@ def test_text_is_the_equation_and_more_ranks_never_hold_more(
     value = equation(**values)
     assert value == pytest.approx(eval(vars(equation)["formula"], dict(FUNCTIONS), values), rel=1e-9)
     for name in values:
-        if equation is memory.chunks_in_flight and name == "vpp":
+        if equation is activations.chunks_in_flight and name == "vpp":
             continue
         grown = equation(**values | {name: values[name] * 2.0})
         slack = 1e-9 * abs(value)
