@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mc2perf import schedules, timeline
+from mc2perf import schedules, two_engines
 from mc2perf.equations.optimum import best_piece_count, branches_time
 from mc2perf.equations.overlap import Overlap
 from mc2perf.policies import uneven
@@ -21,6 +21,7 @@ from mc2perf.problems import InputError
 from mc2perf.reasons import Reason
 from mc2perf.schedules import Conditions, Timing
 from mc2perf.study import Counts, Study, limits_of, refused_at, tile_counts
+from mc2perf.timeline import Timeline
 from mc2perf.units import Num
 from mc2perf.workload.parts import Pair, launch_of, work_of
 
@@ -133,7 +134,7 @@ CUTS: dict[str, Callable[[Study, Pair], Cut]] = {"cann": cut_by_cann, "uneven": 
 """Policies whose tiles may differ in length."""
 
 
-def priced(study: Study, pair: Pair, tiles: Sequence[float]) -> tuple[Timing, timeline.Timeline]:
+def priced(study: Study, pair: Pair, tiles: Sequence[float]) -> tuple[Timing, Timeline]:
     """What a fused operator takes with these tiles, played piece by piece.
 
     Equal tiles give what :func:`mc2perf.schedules.pair_mc2` gives in closed form.
@@ -146,13 +147,13 @@ def priced(study: Study, pair: Pair, tiles: Sequence[float]) -> tuple[Timing, ti
     comm = np.broadcast_to(p.comm.cost.work, pieces.shape)
     head = _one(work_of(p.head)) if cut else 0.0
 
-    def play(buffers: int) -> timeline.Timeline:
-        return timeline.two_stages(
+    def play(buffers: int) -> Timeline:
+        return two_engines.two_stages(
             pair.order, comm[0].tolist(), compute[0].tolist(), head=head, buffers=buffers,
             comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
         )  # fmt: skip
 
-    played = timeline.if_it_pays(play, int(on.buffers) if cut else 1)
+    played = two_engines.if_it_pays(play, int(on.buffers) if cut else 1)
     once = pair.build(1.0, False)
     memory = np.broadcast_to(sum((s.cost.memory for s in p.compute), 0.0), pieces.shape)
     overlap = Overlap(played.total, played.busy_compute, played.exposed_comm)

@@ -15,7 +15,8 @@ from mc2perf.answer import Row
 from mc2perf.api import ask, playback_of
 from mc2perf.cli import main
 from mc2perf.playback import MOST_SPANS, Playback
-from mc2perf.timeline import Job, Span, Timeline, if_it_pays, side_by_side, two_stages
+from mc2perf.timeline import Span, Timeline
+from mc2perf.two_engines import Job, if_it_pays, side_by_side, two_stages
 from mc2perf.writers.gantt import to_gantt
 from mc2perf.writers.timeline_svg import to_svg
 from mc2perf.writers.trace import ANALYSIS, INSIGHT, to_trace

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mc2perf import timeline
+from mc2perf import two_engines
 from mc2perf.answer import Answer, Row
 from mc2perf.api import estimate, playback_of
 from mc2perf.equations.overlap import longest_path, two_stage_paths
@@ -65,7 +65,7 @@ def test_unequal_pieces_against_playing_them(
     pieces: list[tuple[float, float]], head: float, f: float, g: float
 ) -> None:
     comm, compute = (np.array(part) for part in zip(*pieces, strict=True))
-    played = timeline.two_stages(
+    played = two_engines.two_stages(
         "comm_first", comm.tolist(), compute.tolist(), head=head, buffers=max(len(comm), 2),
         comm_slowdown=f, compute_slowdown=g,
     )  # fmt: skip
@@ -100,8 +100,8 @@ def test_fused_experts_against_pricing_and_playing_each() -> None:
             for r, p in zip(rows, chance, strict=True)
         ]
         on = s.conditions(path)
-        order: timeline.Order = "comm_first" if name == "ffn1" else "compute_first"
-        played = timeline.two_stages(
+        order: two_engines.Order = "comm_first" if name == "ffn1" else "compute_first"
+        played = two_engines.two_stages(
             order, [first(c) + on.round_cost for c in comm], [first(c.work) for c in compute],
             buffers=4, comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
         )  # fmt: skip

@@ -14,7 +14,8 @@ from mc2perf.equations import overlap, pipeline
 from mc2perf.equations import three_stages as stages
 from mc2perf.equations.play import ring_order
 from mc2perf.problems import InputError
-from mc2perf.timeline import Order, Span, Timeline, three_stages, two_stages
+from mc2perf.timeline import Span, Timeline
+from mc2perf.two_engines import Order, three_stages, two_stages
 
 times = st.one_of(st.integers(0, 12).map(float), st.floats(0.0, 1e3).map(lambda t: round(t, 3)))
 positive = st.floats(0.1, 10.0)

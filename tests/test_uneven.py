@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mc2perf.equations import optimum, overlap
 from mc2perf.policies.uneven import Order, aligned, best_lengths, best_uneven
 from mc2perf.problems import InputError
-from mc2perf.timeline import two_stages
+from mc2perf.two_engines import two_stages
 
 alphas = st.one_of(st.just(0.0), st.floats(1e-7, 1e-4))
 rates = st.floats(1e-10, 1e-7)

@@ -113,7 +113,7 @@ def three_stage_paths(
 
     References
     ----------
-    Derived here; the tests play the pieces event by event (:func:`mc2perf.timeline.three_stages`).
+    Derived here; the tests play the pieces event by event (:func:`mc2perf.two_engines.three_stages`).
 
     Examples
     --------

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from mc2perf import cutting, timeline
+from mc2perf import cutting, two_engines
 from mc2perf.answer import Row
 from mc2perf.outcomes.mc2 import best_tiles
 from mc2perf.schedules import Conditions, pieces_of_experts
 from mc2perf.study import Study
-from mc2perf.timeline import Engine, Job, Timeline, in_turn, joined, side_by_side
+from mc2perf.timeline import Engine, Timeline, apart, in_turn, joined
+from mc2perf.two_engines import Job, side_by_side
 from mc2perf.units import Num
 from mc2perf.workload.parts import (
     ExpertPath,
@@ -39,7 +40,7 @@ def whole_batches(study: Study) -> bool:
 
 
 def _part_by_part(player: Player) -> Passes:
-    return lambda parts, ends: joined(timeline.apart(player(part) for part in parts))
+    return lambda parts, ends: joined(apart(player(part) for part in parts))
 
 
 def _serial_passes(study: Study, row: Row) -> Passes:
@@ -112,12 +113,12 @@ def each(numbers: Num) -> list[float]:
 
 
 def _pieces(
-    order: timeline.Order, comm: list[float], compute: list[float], head: float, on: Conditions
+    order: two_engines.Order, comm: list[float], compute: list[float], head: float, on: Conditions
 ) -> Timeline:
     """Pieces whose exchanges are issued up front: each has a buffer."""
     n = len(comm)
-    return timeline.if_it_pays(
-        lambda buffers: timeline.two_stages(
+    return two_engines.if_it_pays(
+        lambda buffers: two_engines.two_stages(
             order, comm, compute, head=head, buffers=buffers,
             comm_slowdown=on.comm_slowdown, compute_slowdown=on.compute_slowdown,
             head_name="shared experts",
@@ -143,7 +144,7 @@ def _experts_mc2(path: ExpertPath, on: Conditions) -> Timeline:
 
 
 def _half(
-    path: ExpertPath, order: timeline.Order, whole: Segment, comm: Segment, matmul: Segment, head: float,
+    path: ExpertPath, order: two_engines.Order, whole: Segment, comm: Segment, matmul: Segment, head: float,
     on: Conditions,
 ) -> Iterator[Timeline]:  # fmt: skip
     """One fused half of the expert path."""
@@ -179,8 +180,8 @@ def _pair_parts(pair: Pair, n: int, on: Conditions) -> Timeline:
     """CoC: separate kernels, every piece launched by the host."""
     once, piece = pair.build(1.0, False), pair.build(float(n), False)
     comm, compute = one(piece.comm.cost.time), one(time_of(piece.compute, "compute"))
-    pieces = timeline.if_it_pays(
-        lambda buffers: timeline.two_stages(
+    pieces = two_engines.if_it_pays(
+        lambda buffers: two_engines.two_stages(
             pair.order, [comm] * n, [compute] * n, buffers=buffers, comm_slowdown=on.comm_slowdown,
             compute_slowdown=on.compute_slowdown,
         ),
@@ -209,8 +210,8 @@ def _experts_micro_batch(path: ExpertPath, n: int, on: Conditions) -> Timeline:
     inner = (*p.before, p.first, *p.middle, p.second, *p.after)
     experts = one(time_of(inner, "compute")) + (on.round_cost if n > 1 else 0.0)
     dispatch, combine = one(time_of((*p.before, p.comm_in), "comm")), one(p.comm_out.cost.time)
-    pieces = timeline.if_it_pays(
-        lambda buffers: timeline.three_stages(
+    pieces = two_engines.if_it_pays(
+        lambda buffers: two_engines.three_stages(
             [dispatch] * n, [experts] * n, [combine] * n, buffers=buffers, comm_slowdown=on.comm_slowdown,
             compute_slowdown=on.compute_slowdown, beside=one(time_of(whole.beside, "compute")),
         ),
