@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from mc2perf.equations import activations, memory
 from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES
+from mc2perf.placement import data_groups, stage_counts, weights_of_a_layer
 from mc2perf.problems import InputError
 from mc2perf.resolve import cache_of
-from mc2perf.step import GRADIENT_BYTES, STATE_BYTES, data_groups, stage_counts, weights_of_a_layer
+from mc2perf.step import GRADIENT_BYTES, STATE_BYTES
 from mc2perf.study import Study
 from mc2perf.units import MIB, Num
 from mc2perf.workload.layer import routing_of

@@ -11,11 +11,11 @@ from mc2perf.answer import Row
 from mc2perf.api import estimate
 from mc2perf.costs import Costs, Ledger
 from mc2perf.equations.training import contiguous_ring_factor, ulysses_bytes
+from mc2perf.placement import stage_counts, weights_of_a_rank
 from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.scenario import Scenario
-from mc2perf.step import stage_counts, weights_of_a_rank
 from mc2perf.study import Study, study_of
 from mc2perf.workload.parts import all_segments
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from mc2perf.footprint import Footprint, communicators, footprint_of, shortfall
 from mc2perf.machine import Machine, Memory
 from mc2perf.model import Attention, LayerGroup, Model
+from mc2perf.placement import weights_of_a_rank
 from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model, model_names
 from mc2perf.readers.profiles import load_machine
 from mc2perf.scenario import Scenario
-from mc2perf.step import weights_of_a_rank
 from mc2perf.study import Study, study_of
 from mc2perf.writers.footprint import to_memory_table
 

@@ -9,11 +9,11 @@ import pytest
 from mc2perf.answer import Row
 from mc2perf.api import estimate
 from mc2perf.equations.steps import bubble_share
+from mc2perf.placement import stage_counts, weights_of_a_rank
 from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.scenario import Scenario
-from mc2perf.step import stage_counts, weights_of_a_rank
 from mc2perf.study import study_of
 
 SINGLE = {"host.per_training_launch": "0 us"}

@@ -101,7 +101,7 @@ def test_zb_h1_of_any_stages_is_what_a_clock_shows(p: int, n: int, data: st.Data
 @given(st.integers(1, 4), st.integers(0, 5), st.data())
 def test_dualpipe_of_any_stages_folds(devices: int, more: int, data: st.DataObject) -> None:
     """Devices i and p - 1 - i hold the same stages and do the same: half of them tell it all."""
-    one = st.fixed_dictionaries({work: times for work in of_kinds(1, 1, 1)})
+    one = st.fixed_dictionaries(dict.fromkeys(of_kinds(1, 1, 1), times))
     half = [data.draw(one) for _ in range(devices)]
     n = 2 * devices + more
     played = makespan(turns([dualpipe(i, devices, n) for i in range(devices)], fold(devices)), half)

@@ -1,4 +1,4 @@
-"""In which order the devices of a pipeline run forwards, input gradients and weight gradients of their chunks.
+"""In which order devices of a pipeline run forwards, input gradients and weight gradients of their chunks.
 
 A device holds one chunk of the model's layers, or two: then the pipeline is folded, and chunk 1 lies as far
 from the end of the model as chunk 0 from its beginning.

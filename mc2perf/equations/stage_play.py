@@ -1,4 +1,4 @@
-"""Pipelines of any stages, played step by step: each device runs its steps in order and waits for the others."""
+"""Pipelines of any stages, played step by step: a device runs its steps in order and waits for the others."""
 
 from __future__ import annotations
 
