@@ -30,28 +30,24 @@ OPERATIONS = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}
 
 
 @dataclass(frozen=True)
-class Node:
-    """A part of a condition: its text, how tightly it binds, what it gives, and of which dimension.
+class Part:
+    """What every part of a condition says of itself: text, how tightly it binds, what it gives, of what unit.
 
-    ``kind`` is ``number``, ``word``, ``truth``, ``name`` (not known yet) or ``any`` (already refused);
-    ``powers`` is ``None`` for a bare number, which meets every dimension.
+    ``kind`` is ``number``, ``word``, ``truth`` or ``any`` (already refused); ``powers`` is ``None`` for a
+    bare number, which meets every dimension, and for what is no number.
     """
 
     text: str
     rank: int
     kind: str
-    powers: Powers | None = None
-
-    def values(self, block: Block) -> Any:
-        """One value per row, or one for all; a refused part has none, and is never asked."""
-        raise NotImplementedError(self.kind)
+    powers: Powers | None
 
 
 @dataclass(frozen=True)
-class Constant(Node):
+class Constant(Part):
     """A number or a text."""
 
-    value: float | str = 0.0
+    value: float | str
 
     def values(self, block: Block) -> Any:
         """One value for all rows."""
@@ -61,7 +57,7 @@ class Constant(Node):
 
 
 @dataclass(frozen=True)
-class Reference(Node):
+class Reference(Part):
     """A column."""
 
     def values(self, block: Block) -> Any:
@@ -70,10 +66,10 @@ class Reference(Node):
 
 
 @dataclass(frozen=True)
-class Unary(Node):
+class Unary(Part):
     """``-`` of a number or ``not`` of a truth."""
 
-    inner: Node = Node("", ATOM, "any")
+    inner: Node
 
     def values(self, block: Block) -> Any:
         """Turned round, row by row."""
@@ -81,11 +77,11 @@ class Unary(Node):
 
 
 @dataclass(frozen=True)
-class Chain(Node):
+class Chain(Part):
     """Operands with an operator before each but the first; comparisons hold pair by pair."""
 
-    operands: tuple[Node, ...] = ()
-    operators: tuple[str, ...] = ()
+    operands: tuple[Node, ...]
+    operators: tuple[str, ...]
 
     def values(self, block: Block) -> Any:
         """From left to right."""
@@ -99,16 +95,20 @@ class Chain(Node):
 
 
 @dataclass(frozen=True)
-class Logic(Node):
+class Logic(Part):
     """Truths that must all hold, or of which one must."""
 
-    every: bool = True
-    operands: tuple[Node, ...] = ()
+    every: bool
+    operands: tuple[Node, ...]
 
     def values(self, block: Block) -> Any:
         """Row by row."""
         combined = np.logical_and if self.every else np.logical_or
         return reduce(combined, (operand.values(block) for operand in self.operands))
+
+
+Node = Constant | Reference | Unary | Chain | Logic
+"""A part that is known: it has one value per row of a block, or one for all."""
 
 
 def _compared(operator: str, left: Any, right: Any) -> Any:

@@ -14,7 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mc2perf.problems import InputError
-from mc2perf.readers.conditions import DEEPEST, LONGEST, read_condition
+from mc2perf.readers.conditions import LONGEST, read_condition
+from mc2perf.readers.conditions.grammar import DEEPEST
 from mc2perf.table import Block, Column, Words
 
 NAN = math.nan
