@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mc2perf.operators import unquantised
 from mc2perf.scenario import Scenario
 from mc2perf.skew import Drawn
 from mc2perf.study import Study
@@ -39,11 +40,25 @@ def assumptions_of(study: Study) -> tuple[str, ...]:
             said.append(
                 "shared experts run on a rank's own tokens, beside the first dispatch where overlapped"
             )
+        said += _kept_wide(study)
     if scenario.phase == "train" and model is not None:
         said.append(
             "dual_batch overlaps two whole micro-batches of this size, as gradient accumulation has them"
         )
     return tuple(said)
+
+
+def _kept_wide(study: Study) -> Iterator[str]:
+    """What a model of small elements computes in wider ones."""
+    layout = study.layout
+    assert layout is not None
+    wide = unquantised(layout.dtype)
+    if wide != layout.dtype:
+        passes = "of all three passes " if study.scenario.phase == "train" else ""
+        yield (
+            f"{layout.dtype} in matmuls {passes}but gate and output head, which are {wide}; "
+            f"attention in {layout.attention_dtype}"
+        )
 
 
 def _routing(study: Study) -> str:

@@ -158,3 +158,16 @@ DTYPES = {
     "mxfp4": ElementType(0.5, scale_size=1.0, scale_block=32.0),
 }
 """Element types that matrices and payloads may have."""
+
+
+def unquantised(dtype: str) -> str:
+    """Type of what a model of small elements leaves as it was: attention, gate, embedding, output head.
+
+    DeepSeek-V3 report, 2024, section 3.3.1; its published FP8 weights, and W8A8 made of them, do the same.
+
+    Examples
+    --------
+    >>> unquantised("fp8"), unquantised("fp16")
+    ('bf16', 'fp16')
+    """
+    return dtype if DTYPES[dtype].size >= 2.0 else "bf16"

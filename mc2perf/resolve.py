@@ -17,7 +17,7 @@ from mc2perf.degrees import layout_problems, parallel_problems, reach, samples_o
 from mc2perf.expert_groups import busiest_of, model_group, operator_group, skew_problems
 from mc2perf.machine import Machine
 from mc2perf.model import Model
-from mc2perf.operators import MOE_LAYER, OPERATORS
+from mc2perf.operators import MOE_LAYER, OPERATORS, unquantised
 from mc2perf.problems import did_you_mean
 from mc2perf.reasons import Reason, fractional, refuse, said, said_once
 from mc2perf.scenario import COC_PARTS, Scenario, columns_of, inputs, is_operator
@@ -27,7 +27,6 @@ from mc2perf.workload.fused import Sizes
 from mc2perf.workload.layout import Layout
 
 DEFAULT_SEQ_LEN = 4096.0
-ONE_BYTE = ("int8", "fp8", "mxfp8", "mxfp4")
 
 
 def as_columns(scenario: Scenario) -> Scenario:
@@ -70,9 +69,14 @@ def dispatch_dtype(scenario: Scenario) -> str:
     return scenario.dispatch_dtype or scenario.dtype
 
 
+def attention_dtype(scenario: Scenario) -> str:
+    """Element type of scores and weighted values."""
+    return scenario.attention_dtype or unquantised(scenario.dtype)
+
+
 def combine_dtype(scenario: Scenario) -> str:
     """Element type of what is combined: results of 1-byte matmuls come back as bf16."""
-    return scenario.combine_dtype or ("bf16" if scenario.dtype in ONE_BYTE else scenario.dtype)
+    return scenario.combine_dtype or unquantised(scenario.dtype)
 
 
 def npus_of(scenario: Scenario, machine: Machine, needed: float) -> float:
@@ -216,6 +220,7 @@ def model_layout(
         dtype=scenario.dtype,
         dispatch_dtype=dispatch_dtype(scenario),
         combine_dtype=combine_dtype(scenario),
+        attention_dtype=attention_dtype(scenario),
         busiest=busiest_of(scenario, group),
         redundant=scenario.redundant_experts or 0.0,
         capacity_factor=scenario.capacity_factor,
@@ -247,13 +252,12 @@ def cache_of(scenario: Scenario) -> Cache | None:
     if scenario.phase == "train":
         return None
     decode = scenario.phase == "decode"
-    attention = "bf16" if scenario.dtype in ONE_BYTE else scenario.dtype
     before = np.full((1, 1), DEFAULT_SEQ_LEN if decode else 0.0)
     return Cache(
         context=before if scenario.context_len is None else scenario.context_len,
         decode=decode,
         kv_dtype=scenario.kv_dtype or "bf16",
-        attention_dtype=scenario.attention_dtype or attention,
+        attention_dtype=attention_dtype(scenario),
         drafts=scenario.speculative_tokens,
     )
 

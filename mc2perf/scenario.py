@@ -132,7 +132,7 @@ class Scenario:
     )
     attention_dtype: str | None = _ask(
         None,
-        "type of attention over a cache (default: dtype; bf16 for 1-byte types)",
+        "type of attention (default: dtype; bf16 for 1-byte types)",
         "what",
         choices=tuple(DTYPES),
         only="model",

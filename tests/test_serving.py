@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mc2perf.api import estimate
 from mc2perf.equations import serving as equations
 from mc2perf.measurement import Row
 from mc2perf.outcomes import OUTCOMES
@@ -344,3 +345,15 @@ def test_published_orders() -> None:
     d1, d3, d5 = (STEPS[row].predicted() for row in ("I2-d1", "I2-d3", "I2-d5"))
     assert d3 > d5 and d1 > d5
     assert 64.0 / d1 > 48.0 / d3 > 4.0 / d5
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_embedding_and_head_are_not_quantised(phase: str) -> None:
+    """What is left when the layers are taken off is the same; layers are faster."""
+    rows = {
+        dtype: estimate("llama-2-7b", phase=phase, dtype=dtype, schedule="serial", host="graph").rows[0]
+        for dtype in ("bf16", "int8")
+    }
+    layers = {dtype: 32.0 * sum(row.segments.values()) for dtype, row in rows.items()}
+    ends = [row.total_time - layers[dtype] for dtype, row in rows.items()]
+    assert ends[1] == pytest.approx(ends[0]) and layers["int8"] < 0.8 * layers["bf16"]

@@ -54,7 +54,7 @@ class Sequence:
             flops = flops * self.costs.ledger.run(
                 f"{self.name}: of the busiest rank", training.contiguous_ring_factor, cp=ring
             )
-        one = self.costs.attention(self.name, flops / ring, self.layout.dtype, self.context / ring)
+        one = self.costs.attention(self.name, flops / ring, self.layout.attention_dtype, self.context / ring)
         blocks = Cost(*(ring * part for part in one))
         merges = ring - 1.0
         if not merges:

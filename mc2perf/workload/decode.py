@@ -143,7 +143,7 @@ class _CachedBuilder(Builder):
             return super().head()
         vocab = self.model.vocab_size / self.layout.tp
         sampling = self._vector("sampling", self.layout.gathered * vocab * self.item)
-        return [*self.gather_matmul("head", vocab, self.hidden), sampling]
+        return [*self.unquantised.gather_matmul("head", vocab, self.hidden), sampling]
 
     # --- mixers ------------------------------------------------------------------------------------------
 

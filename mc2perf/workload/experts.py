@@ -18,7 +18,7 @@ from mc2perf.costs import Copies, Cost, Costs
 from mc2perf.equations import routing, skew
 from mc2perf.equations.skew import Loads
 from mc2perf.model import Experts
-from mc2perf.operators import DTYPES
+from mc2perf.operators import DTYPES, unquantised
 from mc2perf.skew import Busiest
 from mc2perf.units import Num
 from mc2perf.workload.parts import ExpertPath, ExpertPieces, Segment, Segments, inverse_shares
@@ -236,7 +236,7 @@ def _backward(costs: Costs, r: Routing, pieces: Num, by_expert: bool) -> ExpertP
 def before_dispatch(costs: Costs, r: Routing, pieces: Num) -> Segments:
     """Gate, projection to a latent width; unless the dispatch does it, counts, permute (and quantise)."""
     tokens, e = r.tokens / pieces, r.experts
-    gate = costs.matmul("gate", tokens, e.count, r.hidden_size, r.dtype)
+    gate = costs.matmul("gate", tokens, e.count, r.hidden_size, unquantised(r.dtype))
     scores = costs.vector("scores", tokens * e.count * SCORE_BYTES)
     first = (
         Segment("gate", "compute", joined(gate, scores)),
@@ -283,7 +283,9 @@ def _latent(costs: Costs, r: Routing, name: str, rows: Num, n: Num, k: Num) -> S
 
 
 def _gate_backward(costs: Costs, r: Routing, pieces: Num) -> Segments:
-    once = costs.matmul("gate backward", 2.0 * r.tokens / pieces, r.experts.count, r.hidden_size, r.dtype)
+    once = costs.matmul(
+        "gate backward", 2.0 * r.tokens / pieces, r.experts.count, r.hidden_size, unquantised(r.dtype)
+    )
     return (Segment("gate backward", "compute", once),)
 
 

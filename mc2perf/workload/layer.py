@@ -148,11 +148,13 @@ class Builder(Mixers):
             return [Plain("head", partial(self._last_logits, vocab))]
         moved, _ = LOSS_BYTES[self.layout.fused_loss]
         loss = self._vector("loss", moved * self.layout.gathered * vocab)
-        return [*self.gather_matmul("head", vocab, self.hidden), loss]
+        return [*self.unquantised.gather_matmul("head", vocab, self.hidden), loss]
 
     def _last_logits(self, vocab: float, pieces: Num) -> Segments:
         assert self.layout.logit_rows is not None
-        cost = self.costs.matmul("head", self.layout.logit_rows, vocab, self.hidden, self.layout.dtype)
+        cost = self.costs.matmul(
+            "head", self.layout.logit_rows, vocab, self.hidden, self.unquantised.layout.dtype
+        )
         return (Segment("head", "compute", cost),)
 
     def head_backward(self) -> list[Part]:
@@ -161,5 +163,5 @@ class Builder(Mixers):
         _, moved = LOSS_BYTES[self.layout.fused_loss]
         return [
             self._vector("loss backward", moved * self.layout.gathered * vocab),
-            *self.gather_matmul_backward("head", vocab, self.hidden),
+            *self.unquantised.gather_matmul_backward("head", vocab, self.hidden),
         ]

@@ -25,6 +25,7 @@ class Layout:
     dtype: str
     dispatch_dtype: str
     combine_dtype: str
+    attention_dtype: str
     capacity_factor: float | None
     busiest: Busiest = Busiest()
     redundant: float = 0.0
@@ -66,7 +67,8 @@ class Layout:
         --------
         >>> layout = Layout(
         ...     tokens=1.0, seq_len=1.0, logit_rows=None, tp=8.0, cp=2.0, dp=4.0, pp=2.0, ep=4.0, etp=2.0,
-        ...     servers=1.0, dtype="bf16", dispatch_dtype="bf16", combine_dtype="bf16", capacity_factor=None,
+        ...     servers=1.0, capacity_factor=None,
+        ...     dtype="bf16", dispatch_dtype="bf16", combine_dtype="bf16", attention_dtype="bf16",
         ... )
         >>> layout.stride("dp"), layout.stride("pp"), layout.expert_stride("ep"), layout.expert_ranks
         (16.0, 64.0, 2.0, 8.0)

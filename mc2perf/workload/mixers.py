@@ -59,7 +59,7 @@ class Mixers(TensorParallel):
         if self.layout.cp == 1 or mixer.kind == "linear":
 
             def build(pieces: Num) -> Segments:
-                cost = self.costs.attention(name, flops / pieces, self.layout.dtype, context)
+                cost = self.costs.attention(name, flops / pieces, self.layout.attention_dtype, context)
                 return (Segment(name, "compute", cost),)
 
             return Plain(name, build)

@@ -7,12 +7,13 @@ all-reduced.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 from mc2perf.costs import Cost, Costs
 from mc2perf.model import Model
-from mc2perf.operators import DTYPES
+from mc2perf.operators import DTYPES, unquantised
 from mc2perf.units import Num
 from mc2perf.workload.experts import FUSED_GRADIENT_BYTES, summed_apart
 from mc2perf.workload.layout import Layout
@@ -36,6 +37,11 @@ class TensorParallel:
     def item(self) -> float:
         """Bytes of an activation: 1-byte types are kept as 16 bit between the matmuls. [B]"""
         return max(DTYPES[self.layout.dtype].size, 2.0)
+
+    @property
+    def unquantised(self) -> Self:
+        """The same where weights are not quantised."""
+        return replace(self, layout=replace(self.layout, dtype=unquantised(self.layout.dtype)))
 
     def gather_matmul(self, name: str, n: float, k: float) -> list[Part]:
         """All-gather + column-cut matmul (k -> n); without tensor parallelism the matmul alone."""
