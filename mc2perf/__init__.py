@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from mc2perf.version import VERSION
 
+TYPE_CHECKING = False  # type checkers know better; importing typing delays every command
 if TYPE_CHECKING:
     from mc2perf.api import estimate
 
@@ -13,7 +12,7 @@ __version__ = VERSION
 __all__ = ["__version__", "estimate"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import the Python call when it is used: NumPy is not needed for ``--help``."""
     if name == "estimate":
         from mc2perf.api import estimate

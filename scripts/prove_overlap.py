@@ -110,7 +110,7 @@ def few_tiles(folder: Path) -> Path:
 
 def calibrate(files: Sequence[Path], fitted: Path) -> None:
     """Fit the base to files, as a user would."""
-    command = [sys.executable, "-m", "mc2perf.cli", "calibrate", *map(str, files)]
+    command = [sys.executable, "-m", "mc2perf", "calibrate", *map(str, files)]
     subprocess.run([*command, "--hardware", str(BASE), "-o", str(fitted)], check=True)
 
 

@@ -82,7 +82,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
 
 
-TOOL = f"{sys.executable} -m mc2perf.cli"
+TOOL = f"{sys.executable} -m mc2perf"
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

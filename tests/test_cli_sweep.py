@@ -28,7 +28,7 @@ SINGLE = ("sweep", "all_gather_matmul", "-n", "4096", "-k", "8192", "--ranks", "
 GRID = (*SINGLE, "--vary", "m=1K..4K:x2", "--vary", "tile_cnt=1..4")
 FEW = ("--columns", "m,tile_cnt,total_time")
 LONG = (*SINGLE, "--vary", "m=1..1000000", "--vary", "tile_cnt=1..16", *FEW)
-TOOL = [sys.executable, "-m", "mc2perf.cli"]
+TOOL = [sys.executable, "-m", "mc2perf"]
 TINY = {
     "model_type": "mixtral", "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16,
     "num_key_value_heads": 8, "intermediate_size": 3584, "num_local_experts": 16,

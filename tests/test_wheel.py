@@ -42,7 +42,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tool(installed: Path, tmp_path: Path, *args: str) -> str:
     """Run the installed tool from an unrelated folder; the editable one must not be what answers."""
-    where = "import mc2perf, sys; sys.stderr.write(mc2perf.__file__); import mc2perf.cli; mc2perf.cli.main()"
+    where = (
+        "import mc2perf, sys; sys.stderr.write(mc2perf.__file__); from mc2perf.__main__ import main; main()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", where, *args],
         cwd=tmp_path,
@@ -58,7 +60,7 @@ def tool(installed: Path, tmp_path: Path, *args: str) -> str:
 
 def test_it_answers_as_the_source_tree_does(installed: Path, tmp_path: Path) -> None:
     out = tool(installed, tmp_path, "estimate", "mixtral-8x7b")
-    here = [sys.executable, "-m", "mc2perf.cli", "estimate", "mixtral-8x7b"]
+    here = [sys.executable, "-m", "mc2perf", "estimate", "mixtral-8x7b"]
     assert out == subprocess.run(here, capture_output=True, text=True, check=True, cwd=SOURCE).stdout
     assert out.startswith(("Best: ", "No gain: "))
 
@@ -93,5 +95,5 @@ def test_it_names_its_licence_and_its_command(installed: Path) -> None:
     text = (info / "METADATA").read_text(encoding="utf-8")
     assert "License-Expression: Apache-2.0" in text
     assert (info / "licenses" / "LICENSE").is_file()
-    assert "mc2perf = mc2perf.cli:main" in (info / "entry_points.txt").read_text(encoding="utf-8")
+    assert "mc2perf = mc2perf.__main__:main" in (info / "entry_points.txt").read_text(encoding="utf-8")
     assert (installed / "mc2perf" / "py.typed").is_file()
