@@ -222,6 +222,18 @@ def test_nothing_is_written_if_the_script_is_refused(tmp_path: Path) -> None:
     ]
 
 
+def test_a_model_file_that_nobody_named_is_not_overwritten(tmp_path: Path) -> None:
+    script, saved, mine = (tmp_path / name for name in ("run.sh", "saved.yaml", "saved.model.yaml"))
+    script.write_text(MIXTRAL.format(layers=6))
+    mine.write_text("mine")
+    with pytest.raises(InputError, match=r"saved\.model\.yaml' is there already.*another name"):
+        inspect([script], save_scenario=str(saved))
+    assert mine.read_text() == "mine" and not saved.exists()
+    mine.unlink()
+    inspect([script], save_scenario=str(saved))
+    inspect([script], save_scenario=str(saved))  # the same again harms nobody
+
+
 def test_the_tree_reads_back(tmp_path: Path) -> None:
     """What is written names known inputs only, with whole numbers as whole numbers."""
     text = yaml.safe_dump(asked(tmp_path, MIXTRAL.format(layers=32)).scenario)

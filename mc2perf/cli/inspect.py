@@ -70,8 +70,6 @@ def _read_folder(folder: Path, found: list[Measured], problems: list[str]) -> No
 
 def _save(found: list[Measured], path: str, target: str | None) -> None:
     """Write the scenario of the one launch script, and its model where none is shipped."""
-    import yaml
-
     from mc2perf.measured import Launch
     from mc2perf.readers.launch_scenario import asked_by
     from mc2perf.writers import files
@@ -83,12 +81,27 @@ def _save(found: list[Measured], path: str, target: str | None) -> None:
         raise InputError([f"save_scenario: '{path}': write another name that ends in .yaml"])
     model_file = f"{path.rpartition('.')[0]}.model.yaml"
     asked = asked_by(scripts[0].data, scripts[0].name, target, model_file)
-    for tree, name in ((asked.model, model_file), (asked.scenario, path)):
-        if tree is not None:
-            files.write(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), name)
-            typer.echo(f"wrote {name}", err=True)
+    trees = {model_file: asked.model, path: asked.scenario}
+    texts = {name: _yaml(tree) for name, tree in trees.items() if tree is not None}
+    if model_file in texts and _holds_else(Path(model_file), texts[model_file]):
+        said = f"'{model_file}' is there already, and would hold the model; move it, or write another name"
+        raise InputError([f"save_scenario: {said}"])
+    for name, text in texts.items():
+        files.write(text, name)
+        typer.echo(f"wrote {name}", err=True)
     for note in asked.notes:
         typer.echo(f"note: {_visible(note)}", err=True)
+
+
+def _yaml(tree: dict[str, object]) -> str:
+    import yaml
+
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+
+
+def _holds_else(file: Path, text: str) -> bool:
+    """Whether a file that nobody named is there with something else in it."""
+    return file.exists() and not (file.is_file() and file.read_bytes() == text.encode())
 
 
 def described(found: Measured) -> Iterator[str]:
