@@ -62,7 +62,7 @@ def ask_diff(
     """
     problems: list[str] = []
     if of not in READ:
-        problems.append(f"of: '{of}' is not known{did_you_mean(of, READ)}")
+        problems.append(f"of: '{of}' is not known{did_you_mean(of, READ, 'mc2perf columns')}")
     inputs, paths = _changes(to, problems)
     if other is None and not to:
         problems.append("to: says what differs; write --to NAME=VALUE, or a second target")

@@ -7,8 +7,10 @@ from typing import Any
 
 LONGEST = 4000
 """Longest line that a problem may take [characters]."""
-MOST_NAMES = 60
-"""Most names that a legal list shows."""
+MOST_NAMES = 10
+"""A legal list of more names is not shown whole."""
+NEAREST = 5
+"""So many of its names are."""
 
 
 class InputError(ValueError):
@@ -29,13 +31,24 @@ def _one_line(problem: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in problem)
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` or the legal list.
+def did_you_mean(word: object, known: Iterable[str], listing: str = "") -> str:
+    """``; did you mean 'x'?`` or the legal list; of a long one the nearest names.
+
+    Parameters
+    ----------
+    word : object
+        What was written.
+    known : iterable of str
+        What may be written.
+    listing : str
+        The command that lists all of a long list.
 
     Examples
     --------
     >>> did_you_mean("bandwith", ["bandwidth", "latency"])
     "; did you mean 'bandwidth'?"
+    >>> did_you_mean("x", map(str, range(100)), "seq 0 99")
+    "; write one of 99, 98, 97, 96, 95, ... (all: 'seq 0 99')"
     """
     import difflib  # only a mistake needs it
 
@@ -43,7 +56,11 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
     if close:
         return f"; did you mean '{close[0]}'?"
-    return f"; write one of {', '.join(names[:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''}"
+    if len(names) <= MOST_NAMES:
+        return f"; write one of {', '.join(names)}"
+    said = f" (all: '{listing}')" if listing else ""
+    near = difflib.get_close_matches(str(word)[:LONGEST], names, n=NEAREST, cutoff=0.0)
+    return f"; write one of {', '.join(near)}, ...{said}"
 
 
 def kept(problems: list[str], read: Callable[..., Any], *given: object) -> Any:

@@ -260,7 +260,9 @@ def _columns(text: str | None, columns: Sequence[Column], problems: list[str]) -
         problems.append("columns: has an empty name; write for example m,tile_cnt,total_time")
         names = [name for name in names if name]
     problems += [
-        f"columns: '{name}' is no column{did_you_mean(name, known)}" for name in names if name not in known
+        f"columns: '{name}' is no column{did_you_mean(name, known, 'mc2perf columns')}"
+        for name in names
+        if name not in known
     ]
     return tuple(known[name] for name in dict.fromkeys(names) if name in known)
 

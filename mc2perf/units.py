@@ -28,7 +28,8 @@ class Dim:
     """A dimension: its SI symbol, how it scales with the unit of time, and what values it may take.
 
     ``time_power`` is the exponent of seconds: a rate has -1, a time 1. Measuring everything with a clock
-    that runs c times faster multiplies a quantity by c ** -time_power.
+    that runs c times faster multiplies a quantity by c ** -time_power. What is neither 0 nor as large as
+    ``tiny`` is a slip of the pen, whose reciprocal no float would hold.
     """
 
     symbol: str
@@ -36,25 +37,26 @@ class Dim:
     time_power: int = 0
     at_most: float = math.inf
     at_least: float = 0.0
+    tiny: float = 0.0
     may_be_zero: bool = False
     whole: bool = False
     signed: bool = False
     example: str = ""
 
 
-TIME = Dim("s", "a time", 1, at_most=1e6, may_be_zero=True)
-SIZE = Dim("B", "a size", at_most=1e18, may_be_zero=True)
-RATE = Dim("B/s", "a bandwidth", -1, at_most=1e18)
-COMPUTE = Dim("FLOP/s", "a compute rate", -1, at_most=1e21)
-SLOPE = Dim("s/B", "a time per size", 1, at_most=1.0, may_be_zero=True)
-CURVATURE = Dim("s/B^2", "a time per size squared", 1, at_most=1.0, signed=True)
-RATIO = Dim("1", "a ratio in (0, 1]", at_most=1.0, example="0.8")
+TIME = Dim("s", "a time", 1, at_most=1e6, tiny=1e-15, may_be_zero=True)
+SIZE = Dim("B", "a size", at_most=1e18, tiny=1.0, may_be_zero=True)
+RATE = Dim("B/s", "a bandwidth", -1, at_most=1e18, tiny=1e3)
+COMPUTE = Dim("FLOP/s", "a compute rate", -1, at_most=1e21, tiny=1e6)
+SLOPE = Dim("s/B", "a time per size", 1, at_most=1.0, tiny=1e-18, may_be_zero=True)
+CURVATURE = Dim("s/B^2", "a time per size squared", 1, at_most=1.0, tiny=1e-36, signed=True)
+RATIO = Dim("1", "a ratio in (0, 1]", at_most=1.0, tiny=1e-6, example="0.8")
 FACTOR = Dim("1", "a factor of at least 1", at_least=1.0, at_most=1e6, example="1.5")
-NUMBER = Dim("1", "a positive number", at_most=1e18, example="1.5")
-EXPONENT = Dim("1", "an exponent from 0 to 10", at_most=10.0, may_be_zero=True, example="1.0")
+NUMBER = Dim("1", "a positive number", at_most=1e18, tiny=1e-9, example="1.5")
+EXPONENT = Dim("1", "an exponent from 0 to 10", at_most=10.0, tiny=1e-9, may_be_zero=True, example="1.0")
 CAPACITY = Dim("1", "a capacity factor", at_least=0.01, at_most=1e3, example="1.25")
 COUNT = Dim("1", "a whole number of at least 1", at_least=1.0, at_most=1e12, whole=True, example="8")
-CHANCE = Dim("1", "a chance from 0 to 1", at_most=1.0, may_be_zero=True, example="0.8")
+CHANCE = Dim("1", "a chance from 0 to 1", at_most=1.0, tiny=1e-9, may_be_zero=True, example="0.8")
 WIDTH = Dim("1", "a whole number of at least 0", at_most=1e12, may_be_zero=True, whole=True, example="2048")
 
 Seconds = Annotated[float, TIME]
@@ -191,16 +193,20 @@ def _within(number: float, text: str, dim: Dim) -> float:
         raise ValueError(f"'{text}' is not a finite number")
     if dim.whole and number != int(number):
         raise ValueError(f"'{text}' is not {dim.what}")
-    if not dim.signed and (number < dim.at_least or (number == 0 and not dim.may_be_zero)):
-        raise ValueError(f"'{text}' is too small for {dim.what}{_percent_hint(number, dim)}")
-    if number > dim.at_most:
-        raise ValueError(f"'{text}' is too large for {dim.what}{_percent_hint(number, dim)}")
+    refused = not dim.signed and (number < dim.at_least or (number == 0 and not dim.may_be_zero))
+    if refused or 0 < abs(number) < dim.tiny:
+        raise ValueError(f"'{text}' is too small for {dim.what}{_bounds_hint(number, dim)}")
+    if abs(number) > dim.at_most:
+        raise ValueError(f"'{text}' is too large for {dim.what}{_bounds_hint(number, dim)}")
     return number
 
 
-def _percent_hint(number: float, dim: Dim) -> str:
-    """Say it when a ratio looks like a percentage."""
-    return f"; write {number / 100:g}, not per cent" if dim is RATIO and 1 < number <= 100 else ""
+def _bounds_hint(number: float, dim: Dim) -> str:
+    """What to write instead; a ratio may look like a percentage."""
+    if dim is RATIO and 1 < number <= 100:
+        return f"; write {number / 100:g}, not per cent"
+    least, most = (show(bound, dim.symbol) for bound in (dim.tiny, dim.at_most))
+    return f"; write {'0, or ' if dim.may_be_zero else ''}{least} to {most}" if dim.tiny else ""
 
 
 _HUMAN = {

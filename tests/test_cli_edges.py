@@ -5,6 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+from test_bad_input import invoke
+
+from mc2perf import units
+from mc2perf.readers.profiles import load_machine
+from mc2perf.variation import parameters
+
+MIXTRAL = ("mixtral-8x7b",)
+
 INTERRUPTED_IMPORT = """
 import sys
 class Interrupt:
@@ -23,3 +32,56 @@ def test_an_interrupt_while_modules_are_imported_is_quiet() -> None:
         code = INTERRUPTED_IMPORT.format(module=module)
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (found.returncode, found.stdout, found.stderr) == (130, "", ""), module
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("estimate", "foo"),
+        ("estimate", *MIXTRAL, "--hardware", "tpu"),
+        ("estimate", *MIXTRAL, "--set", "zz=3"),
+        ("models", "show", "foo"),
+        ("sweep", *MIXTRAL, "--vary", "ep=1,2", "--columns", "foo"),
+        ("sweep", *MIXTRAL, "--vary", "ep=1,2", "--top", "1", "--by", "foo"),
+        ("sweep", *MIXTRAL, "--vary", "ep=1,2", "--where", "foo < 3"),
+        ("sweep", *MIXTRAL, "--vary", "foo=3"),
+        ("validate", "--family", "X"),
+    ],
+    ids=" ".join,
+)
+def test_of_many_names_the_nearest_are_shown_and_what_lists_all(args: tuple[str, ...]) -> None:
+    code, out, err = invoke([*args])
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    named, said, listing = line.partition("write one of ")[2].partition(", ... (all: 'mc2perf ")
+    assert named.count(", ") == 4 and said and listing
+
+
+DIMS = {name: dim for name, dim in vars(units).items() if isinstance(dim, units.Dim)}
+
+
+@pytest.mark.parametrize("name", DIMS)
+def test_what_no_machine_has_is_refused_with_what_it_may_have(name: str) -> None:
+    dim = DIMS[name]
+    for number in ("1e-300", "1e300", "-1e300"):
+        with pytest.raises(ValueError, match=r"is too (small|large) for|is not a"):
+            units.parse(f"{number} {dim.symbol}".removesuffix(" 1"), dim)
+    for bound in filter(None, (dim.tiny, min(dim.at_most, 1e300))):
+        units.parse(f"{bound!r} {dim.symbol}".removesuffix(" 1"), dim)
+
+
+@pytest.mark.parametrize("factor", ["x1e-300", "x1e300", "x0"])
+def test_no_number_of_a_profile_brings_out_a_warning_of_python(factor: str) -> None:
+    """Warnings are errors here; one parameter of each dimension, and ends of bands."""
+    found = parameters(load_machine("atlas_800i_a2"))
+    few = {(p.dim.what, p.path.endswith("up_to")): p.path for p in found}
+    for path in few.values():
+        code, _, err = invoke(["estimate", *MIXTRAL, "--schedule", "serial", "--set", f"{path}={factor}"])
+        assert code in (0, 1, 2) and "Warning" not in err, path
+        assert code != 2 or len(err.splitlines()) == 1, path
+
+
+def test_bounds_are_said() -> None:
+    _, _, err = invoke(["estimate", *MIXTRAL, "--set", "tiers.node.link_rate=1e-300 GB/s"])
+    said = "'1e-300 GB/s' is too small for a bandwidth; write 1000 B/s to 1e+06 TB/s"
+    assert err == f"atlas_800i_a2.yaml: tiers.node.link_rate: {said}\n"

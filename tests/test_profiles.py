@@ -300,7 +300,7 @@ def test_contradictions_are_found() -> None:
     text = "\n".join(refused.value.problems)
     for piece in (
         "overlap would be slower",
-        "up_to must rise",
+        "up_to must rise from more than 0",
         "no curve for all_reduce",
         "engine: 'none' is unknown",
     ):

@@ -155,7 +155,7 @@ class _Reader:
         if self.name == "dispatcher":
             self.wrong(f"is another word for schedule; write schedule={','.join(DISPATCHERS.values())}")
         else:
-            self.wrong(f"is no input to vary{did_you_mean(self.name, _NAMES)}")
+            self.wrong(f"is no input to vary{did_you_mean(self.name, _NAMES, 'mc2perf sweep --help')}")
         return False
 
     def _item(self, item: object) -> list[Any]:

@@ -183,7 +183,8 @@ def _inputs(row: Mapping[Any, Any], where: str, problems: list[str]) -> dict[str
     values: dict[str, object] = {}
     for key, value in row.items():
         if key not in _INPUTS:
-            problems.append(f"{where}: {key}: unknown key{did_you_mean(key, (*NUMBERS, 'base', *_INPUTS))}")
+            known = did_you_mean(key, (*NUMBERS, "base", *_INPUTS), "mc2perf audit --help")
+            problems.append(f"{where}: {key}: unknown key{known}")
             continue
         spec, how = _INPUTS[key]
         try:

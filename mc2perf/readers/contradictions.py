@@ -78,7 +78,7 @@ def unfit(scenario: Scenario, axes: Mapping[str, tuple[Value, ...]]) -> Iterator
 def unranked(by: str, targets: Sequence[str], asked: Mapping[str, object]) -> Iterator[str]:
     """Why rows cannot be ranked by a column; ``asked`` holds what a planner gave."""
     if by not in METRICS:
-        yield f"by: '{by}' is no number to rank by{did_you_mean(by, METRICS)}"
+        yield f"by: '{by}' is no number to rank by{did_you_mean(by, METRICS, 'mc2perf columns')}"
     for start, name in NEEDS.items():
         if by.startswith(start) and asked.get(name) is None:
             yield f"by: {by} needs a number; add --{name.replace('_', '-')}"

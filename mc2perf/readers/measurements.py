@@ -18,6 +18,9 @@ from mc2perf.scenario import inputs
 VERSION = 1
 """The ``measurements_version`` that this reader knows."""
 
+ROWS = "mc2perf validate --rows"
+"""What lists every measurement."""
+
 _INPUTS = STEP_INPUTS | {spec.name for spec, _ in inputs()}
 _SHARED = ("inputs", "assumed", "needs")
 """Mappings that a family states once for all its rows; a row's own entries win."""
@@ -69,9 +72,8 @@ def load_measurements(
     ('N2-16', 560.9, 'ms')
     """
     if family is not None and family not in family_names():
-        raise InputError(
-            [f"measurements: family '{family}' is unknown{did_you_mean(family, family_names())}"]
-        )
+        known = did_you_mean(family, family_names(), "mc2perf validate --summary")
+        raise InputError([f"measurements: family '{family}' is unknown{known}"])
     filled = _filled(_all(), values or {})
     return tuple(found for found in filled if family in (None, found.family))
 
@@ -108,7 +110,7 @@ def read_values(path: Path) -> dict[str, float]:
     known = _addresses(_all())
     for name, count in Counter(name for name, _ in entries).items():
         if name not in known:
-            problems.append(f"{path}: '{name}' is no measurement{did_you_mean(name, known)}")
+            problems.append(f"{path}: '{name}' is no measurement{did_you_mean(name, known, ROWS)}")
         if count > 1:
             problems.append(f"{path}: '{name}' stands {count} times; keep one")
     for name, value in entries:
@@ -150,7 +152,9 @@ def _addresses(families: Iterable[Family]) -> dict[str, Row]:
 def _filled(families: tuple[Family, ...], values: Mapping[str, float]) -> tuple[Family, ...]:
     """The same families with the given values in their held-out rows."""
     known = _addresses(families)
-    problems = [f"values: '{n}' is no measurement{did_you_mean(n, known)}" for n in values if n not in known]
+    problems = [
+        f"values: '{n}' is no measurement{did_you_mean(n, known, ROWS)}" for n in values if n not in known
+    ]
     problems += [
         f"values: '{name}' is open; leave it out, its value is shipped"
         for name in values

@@ -112,7 +112,8 @@ def _existing_file(given: str) -> Path:
         raise InputError([f"{shown}: cannot be read ({error.strerror})"]) from None
     if _is_path(given):
         raise InputError([f"{shown}: no such file{_or_shipped(path.name)}"])
-    raise InputError([f"model: {shown!r} is unknown{did_you_mean(given.lower(), _known())}"])
+    known = did_you_mean(given.lower(), _known(), "mc2perf models list")
+    raise InputError([f"model: {shown!r} is unknown{known}"])
 
 
 def _known() -> list[str]:

@@ -36,7 +36,11 @@ def override(tree: dict[Any, Any], dotted: str, text: str, problems: list[str]) 
     """
     found = list(_matching(tree, dotted))
     if not found:
-        known = "" if "*" in dotted else did_you_mean(dotted, _paths(tree))
+        known = (
+            ""
+            if "*" in dotted
+            else did_you_mean(dotted, _paths(tree), "mc2perf profiles show NAME --resolved")
+        )
         problems.append(f"--set {dotted}: is no value of this profile{known}")
     for path in found:
         _replace(tree, path, dotted, text, problems)

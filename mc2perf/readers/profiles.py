@@ -82,7 +82,8 @@ def find_profile(name: str, own: Sequence[Path] = ()) -> Path:
     for folder in search_path(own):
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
-    raise InputError([f"hardware: profile '{name}' is unknown{did_you_mean(name, profile_names(own))}"])
+    known = did_you_mean(name, profile_names(own), "mc2perf profiles list")
+    raise InputError([f"hardware: profile '{name}' is unknown{known}"])
 
 
 def load_machine(name: str, own: Sequence[Path] = (), overrides: Mapping[str, str] | None = None) -> Machine:
@@ -236,8 +237,8 @@ def _curve_problems(curve: Curve) -> list[str]:
     for name, fits in (("ranks", curve.ranks), ("device", curve.device)):
         for ranks, bands in fits.items():
             ends = [band.up_to for band in bands]
-            if not bands or ends != sorted(set(ends)) or ends[-1] != float("inf"):
-                found.append(f"{name}.{ranks}: up_to must rise, and the last band has none")
+            if not bands or ends != sorted({*ends} - {0.0}) or ends[-1] != float("inf"):
+                found.append(f"{name}.{ranks}: up_to must rise from more than 0, and the last band has none")
     if curve.rank_rule in RANK_RULES and list(curve.ranks) != [8]:
         found.append(f"rank_rule: '{curve.rank_rule}' needs one fit, made with 8 ranks")
     if curve.device and curve.device.keys() != curve.ranks.keys():

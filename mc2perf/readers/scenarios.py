@@ -21,6 +21,9 @@ SCENARIO_VERSION = 1
 DISPATCHERS = {"alltoall": "serial", "mc2": "mc2"}
 """MindSpeed's word for the choice -> the schedule it is."""
 
+LISTINGS = "mc2perf operators' and 'mc2perf models list"
+"""What lists every target."""
+
 _POWERS = {"K": 1024.0, "M": 1024.0**2, "G": 1024.0**3}
 
 
@@ -148,7 +151,7 @@ def _values(chosen: Mapping[str, object], where: Mapping[str, str], problems: li
     for name, value in chosen.items():
         at = where.get(name, "")
         if name not in known:
-            problems.append(f"{at}{name}: unknown key{did_you_mean(name, known)}")
+            problems.append(f"{at}{name}: unknown key{did_you_mean(name, known, 'mc2perf estimate --help')}")
             continue
         spec, how = known[name]
         try:
@@ -200,7 +203,7 @@ def unknown_target(target: str) -> list[str]:
         return []
     if target in OPERATORS:
         return [f"target: '{target}' is judged, not priced; write 'mc2perf check {target}' or a model"]
-    return [f"target: '{target}' is no operator, model or file{did_you_mean(target, names)}"]
+    return [f"target: '{target}' is no operator, model or file{did_you_mean(target, names, LISTINGS)}"]
 
 
 def scenario_tree(scenario: Scenario, overrides: Mapping[str, str], whole: bool = False) -> dict[str, object]:

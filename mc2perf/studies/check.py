@@ -23,7 +23,7 @@ from mc2perf.degrees import reach
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
-from mc2perf.problems import InputError
+from mc2perf.problems import InputError, did_you_mean
 from mc2perf.resolve import as_columns, machine_problems, model_layout, npus_of
 from mc2perf.rules.catalogue import (
     FAMILIES,
@@ -299,11 +299,10 @@ def asked_of(checked: Sequence[Check], operators: Sequence[str]) -> tuple[Check,
     """
     if not operators:
         return tuple(checked)
-    known = [name for check in checked for name in check.operators]
+    known = {name for check in checked for name in check.operators}
     unknown = [name for name in operators if name not in known]
     if unknown:
         raise InputError(
-            f"operator: '{name}' is not used here; write one of {', '.join(dict.fromkeys(known))}"
-            for name in unknown
+            f"operator: '{name}' is not used here{did_you_mean(name, known)}" for name in unknown
         )
     return tuple(check for check in checked if set(check.operators) & set(operators))

@@ -153,7 +153,8 @@ class Meaning:
     def _known(self, operand: Operand) -> Node:
         if not isinstance(operand, Name):
             return operand
-        return self._wrong(f"'{operand.text}' is no column{did_you_mean(operand.text, self.columns)}")
+        known = did_you_mean(operand.text, self.columns, "mc2perf columns")
+        return self._wrong(f"'{operand.text}' is no column{known}")
 
     def _all_known(self, operands: Sequence[Operand]) -> tuple[Node, ...]:
         """Parts of a comparison; beside a part that is wrong, a name may well be meant as text."""
