@@ -93,15 +93,15 @@ def jumps(at: NDArray[np.float64], jump: NDArray[np.bool_]) -> list[Num]:
 
 
 def cut_where(
-    over: NDArray[np.bool_], time: Num, size: NDArray[np.float64], edge: Num, price: Callable[..., Num]
+    over: NDArray[np.bool_], time: Num, size: NDArray[np.float64], edge: Num, price: Callable[[Num], Num]
 ) -> Num:
     """Times of messages, those over an edge sent in parts if that is faster; only these are priced again."""
     if np.ndim(edge):  # every row has an edge of its own
         whole = np.where(over, np.ceil(size / edge), 1.0)
-        return np.where(over, np.minimum(time, whole * price(size=size / whole)), time)
+        return np.where(over, np.minimum(time, whole * price(size / whole)), time)
     times = np.array(np.broadcast_to(time, size.shape))
     parts = np.ceil(size[over] / edge)
-    times[over] = np.minimum(times[over], parts * price(size=size[over] / parts))
+    times[over] = np.minimum(times[over], parts * price(size[over] / parts))
     return times
 
 

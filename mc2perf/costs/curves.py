@@ -2,139 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from mc2perf.costs.bands import as_key, band_of, cut_where, ends_of, jumps, of_band, scaled_columns
 from mc2perf.costs.setting import Setting
 from mc2perf.equations import collectives
-from mc2perf.machine.links import Band, Curve, Engine
+from mc2perf.machine.links import Band, Engine, RankRule
 from mc2perf.units import Num
 
 CLIFF = 1.25
 """A transfer one byte longer that takes so many times as long has outgrown a buffer."""
 
 
-def on_curve(
-    on: Setting,
-    label: str,
-    path: str,
-    engine: Engine,
-    curve: Curve,
-    fits: Mapping[int, tuple[Band, ...]],
-    size: Num,
-    ranks: float,
-    slower: Num,
-) -> Num:
-    """A fitted curve, the message cut where that avoids a cliff."""
-    price = partial(_in_one_call, on, label, path, engine, curve, fits, ranks=ranks, slower=slower)
-    time = price(size=size)
-    for edge in _edges(on, path, fits, price, ranks, slower) if on.cuts_messages else ():
-        over = np.greater(size, edge)
-        if np.any(over):
-            time = cut_where(over, time, np.asarray(size, float), edge, price)
-    return time
+@dataclass(frozen=True)
+class Fitted:
+    """Fits of one collective on one engine, for some ranks on links that may be slower than the fitted ones.
 
-
-def _edges(
-    on: Setting,
-    path: str,
-    fits: Mapping[int, tuple[Band, ...]],
-    price: Callable[..., Num],
-    ranks: float,
-    slower: Num,
-) -> list[Num]:
-    """Sizes just above which a curve jumps, found by pricing either side of every band's end. [B]"""
-    key = (path, ranks, as_key(slower))
-    if key not in on.cliffs:
-        recording, on.ledger.recording = on.ledger.recording, False
-        at = ends_of(fits, ranks)
-        under, over = (np.asarray(price(size=at * x)) for x in (1.0, 1.0 + 1e-9)) if at.size else (at, at)
-        on.cliffs[key] = jumps(at, over > CLIFF * under)
-        on.ledger.recording = recording
-    return on.cliffs[key]
-
-
-def _in_one_call(
-    on: Setting,
-    label: str,
-    path: str,
-    engine: Engine,
-    curve: Curve,
-    fits: Mapping[int, tuple[Band, ...]],
-    size: Num,
-    ranks: float,
-    slower: Num,
-) -> Num:
-    """A fitted curve, by its rank rule; ``slower`` is the fitted link bandwidth over the given one."""
-
-    def wire(p: int) -> Num:
-        """Least that a byte takes on the fitted links. [s/B]"""
-        return (p - 1) / p / engine.fitted_at
-
-    if curve.rank_rule in collectives.RANK_RULES:
-        rule = collectives.RANK_RULES[curve.rank_rule]
-        on.ledger.use(f"{path}.8", fits[8])
-        time = _banded(on, label, fits[8], size * rule.weight(ranks), slower, wire(8))
-        return time / rule.divisor(ranks)
-    # a server has its own algorithms: counts inside it are not compared with counts beyond it
-    inside = ranks <= on.machine.ranks_per_server
-    fits = {p: f for p, f in fits.items() if not inside or p <= on.machine.ranks_per_server} or fits
-    low = max((p for p in fits if p <= ranks), default=min(fits))
-    high = min((p for p in fits if p >= ranks), default=max(fits))
-    if not min(fits) <= ranks <= max(fits):
-        fitted = f"fitted for {min(fits)}..{max(fits)}"
-        on.ledger.extrapolated[f"{path}: {ranks:g} ranks, {fitted}"] = None
-    on.ledger.use(f"{path}.{low}", fits[low])
-    on.ledger.use(f"{path}.{high}", fits[high])
-    by_share = inside and curve.rank_rule == "interpolate_share"
-    wider_low, wider_high = (ranks / p if by_share else 1.0 for p in (low, high))
-    if ranks > high:
-        on.ledger.use(f"{path.split('.curves.')[0]}.latency_growth", engine.latency_growth)
-        return _banded(
-            on, f"{label}: curve of {high} ranks", fits[high], size,
-            slower * collectives.more_traffic(ranks, high), wire(high),
-            collectives.more_latency(ranks, high, engine.latency_growth), wider_high,
-        )  # fmt: skip
-    if low == high:
-        return _banded(on, f"{label}: curve of {low} ranks", fits[low], size, slower, wire(low))
-    time_low, time_high = (
-        _banded(on, f"{label}: curve of {p} ranks", fits[p], size, slower, wire(p), 1.0, wider)
-        for p, wider in ((low, wider_low), (high, wider_high))
-    )
-    between: Num = on.ledger.run(
-        f"{label}: between {low} and {high} ranks", collectives.interpolated_over_ranks,
-        ranks=ranks, low=low, high=high, time_low=time_low, time_high=time_high,
-    )  # fmt: skip
-    return between
-
-
-def _banded(
-    on: Setting,
-    label: str,
-    bands: tuple[Band, ...],
-    size: Num,
-    slower: Num,
-    wire: Num,
-    later: Num = 1.0,
-    wider: float = 1.0,
-) -> Num:
-    """The band that the size falls into; factors on slopes, on constants, on the first band's end.
-
-    Slower links need ``slower * wire`` for a byte at least [s/B].
+    ``path`` is where the fits stand in the profile, ``slower`` the fitted link bandwidth over the given one.
     """
-    key = (id(bands), as_key(slower), as_key(wire), as_key(later), wider)
-    if key not in on.columns:
-        on.columns[key] = scaled_columns(bands, slower, wire, later, wider)
-    up_to, constant, slope, quadratic, before, shortest = on.columns[key]
-    band = band_of(up_to, size)
-    at_least = of_band(before, band)
-    if np.any(shortest):
-        at_least = np.maximum(at_least, shortest * size)
-    time: Num = on.ledger.run(
-        label, collectives.band_time, size=size, constant=of_band(constant, band),
-        slope=of_band(slope, band), quadratic=of_band(quadratic, band), at_least=at_least,
-    )  # fmt: skip
-    return time
+
+    on: Setting
+    label: str
+    path: str
+    engine: Engine
+    rank_rule: RankRule
+    fits: Mapping[int, tuple[Band, ...]]
+    ranks: float
+    slower: Num
+
+    def time(self, size: Num) -> Num:
+        """Time of a transfer, the message cut where that avoids a cliff. [s]"""
+        time = self._in_one_call(size)
+        for edge in self._edges() if self.on.cuts_messages else ():
+            over = np.greater(size, edge)
+            if np.any(over):
+                time = cut_where(over, time, np.asarray(size, float), edge, self._in_one_call)
+        return time
+
+    def _edges(self) -> list[Num]:
+        """Sizes just above which the time jumps, found by pricing either side of every band's end. [B]"""
+        key = (self.path, self.ranks, as_key(self.slower))
+        if key not in self.on.cliffs:
+            ledger = self.on.ledger
+            recording, ledger.recording = ledger.recording, False
+            at = ends_of(self.fits, self.ranks)
+            under, over = (
+                np.asarray(self._in_one_call(at * x)) if at.size else at for x in (1.0, 1.0 + 1e-9)
+            )
+            self.on.cliffs[key] = jumps(at, over > CLIFF * under)
+            ledger.recording = recording
+        return self.on.cliffs[key]
+
+    def _in_one_call(self, size: Num) -> Num:
+        """By the rank rule: scaled from one count of ranks, or interpolated between two."""
+        if self.rank_rule in collectives.RANK_RULES:
+            return self._scaled(size)
+        low, high = self._neighbours()
+        self.on.ledger.use(f"{self.path}.{low}", self.fits[low])
+        self.on.ledger.use(f"{self.path}.{high}", self.fits[high])
+        if self.ranks > high:
+            return self._beyond(size, high)
+        if low == high:
+            return self._banded(f"{self.label}: curve of {low} ranks", low, size, self.slower)
+        return self._between(size, low, high)
+
+    def _scaled(self, size: Num) -> Num:
+        rule, fitted = collectives.RANK_RULES[self.rank_rule], collectives.REFERENCE_RANKS
+        self.on.ledger.use(f"{self.path}.{fitted}", self.fits[fitted])
+        time = self._banded(self.label, fitted, size * rule.weight(self.ranks), self.slower)
+        return time / rule.divisor(self.ranks)
+
+    @property
+    def _inside(self) -> bool:
+        """Whether the ranks fit into a server."""
+        return self.ranks <= self.on.machine.ranks_per_server
+
+    def _neighbours(self) -> tuple[int, int]:
+        """The fitted counts on either side; a count outside all of them is noted."""
+        # a server has its own algorithms: counts inside it are not compared with counts beyond it
+        near = [p for p in self.fits if not self._inside or p <= self.on.machine.ranks_per_server]
+        counts = near or list(self.fits)
+        least, most = min(counts), max(counts)
+        if not least <= self.ranks <= most:
+            unseen = f"{self.path}: {self.ranks:g} ranks, fitted for {least}..{most}"
+            self.on.ledger.extrapolated[unseen] = None
+        low = max((p for p in counts if p <= self.ranks), default=least)
+        return low, min((p for p in counts if p >= self.ranks), default=most)
+
+    def _wider(self, p: int) -> float:
+        """How much later the first band of a fit ends: at the same share of a rank, or the same array."""
+        return self.ranks / p if self._inside and self.rank_rule == "interpolate_share" else 1.0
+
+    def _beyond(self, size: Num, most: int) -> Num:
+        """More ranks than any fit has: more traffic, and more latency."""
+        growth = self.engine.latency_growth
+        self.on.ledger.use(f"{self.path.split('.curves.')[0]}.latency_growth", growth)
+        return self._banded(
+            f"{self.label}: curve of {most} ranks", most, size,
+            self.slower * collectives.more_traffic(self.ranks, most),
+            collectives.more_latency(self.ranks, most, growth), self._wider(most),
+        )  # fmt: skip
+
+    def _between(self, size: Num, low: int, high: int) -> Num:
+        time_low, time_high = (
+            self._banded(f"{self.label}: curve of {p} ranks", p, size, self.slower, wider=self._wider(p))
+            for p in (low, high)
+        )
+        time: Num = self.on.ledger.run(
+            f"{self.label}: between {low} and {high} ranks", collectives.interpolated_over_ranks,
+            ranks=self.ranks, low=low, high=high, time_low=time_low, time_high=time_high,
+        )  # fmt: skip
+        return time
+
+    def _banded(
+        self, label: str, p: int, size: Num, slower: Num, later: Num = 1.0, wider: float = 1.0
+    ) -> Num:
+        """The band of a fit that the size falls into; factors on slopes, constants, the first band's end."""
+        bands = self.fits[p]
+        wire = (p - 1) / p / self.engine.fitted_at  # least that a byte takes on the fitted links [s/B]
+        key = (id(bands), as_key(slower), as_key(wire), as_key(later), wider)
+        if key not in self.on.columns:
+            self.on.columns[key] = scaled_columns(bands, slower, wire, later, wider)
+        up_to, constant, slope, quadratic, before, shortest = self.on.columns[key]
+        band = band_of(up_to, size)
+        at_least = of_band(before, band)
+        if np.any(shortest):
+            at_least = np.maximum(at_least, shortest * size)
+        time: Num = self.on.ledger.run(
+            label, collectives.band_time, size=size, constant=of_band(constant, band),
+            slope=of_band(slope, band), quadratic=of_band(quadratic, band), at_least=at_least,
+        )  # fmt: skip
+        return time

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from mc2perf.costs.cost import NO_ROWS, Copies, Cost
-from mc2perf.costs.curves import on_curve
+from mc2perf.costs.curves import Fitted
 from mc2perf.costs.setting import Setting
 from mc2perf.costs.wires import on_wires
 from mc2perf.machine.links import Tier
@@ -97,19 +98,18 @@ def _on_tier(
         on.ledger.use(f"tiers.{at}.{part}", getattr(tier, part))
     on.ledger.use(f"{path}.fitted_at", engine.fitted_at)
     slower = engine.fitted_at / (tier.links * tier.link_rate)
-    at_path = f"{path}.curves.{name}"
+    where = f"{path}.curves.{name}"
+    called = Fitted(on, label, f"{where}.ranks", engine, curve.rank_rule, curve.ranks, ranks, slower)
     if not curve.device:
-        time = on_curve(on, label, f"{at_path}.ranks", engine, curve, curve.ranks, size, ranks, slower)
+        time = called.time(size)
         on.ledger.use(f"{path}.host_launch", engine.host_launch)
         launch = np.minimum(engine.host_launch, time)
         return Cost(time - launch, launch)
-    on_device, at_device = f"{label} on the device", f"{at_path}.device"
-    scaled = on_curve(on, on_device, at_device, engine, curve, curve.device, size, ranks, slower)
+    on_device = replace(called, label=f"{label} on the device", path=f"{where}.device", fits=curve.device)
+    device = on_device.time(size)
     if not launched:
-        return Cost(scaled, 0.0)
+        return Cost(device, 0.0)
     # what the host adds was measured on the fitted links and does not change with them
-    time = on_curve(on, label, f"{at_path}.ranks", engine, curve, curve.ranks, size, ranks, 1.0)
-    device = scaled
-    if np.any(np.not_equal(slower, 1.0)):
-        device = on_curve(on, on_device, at_device, engine, curve, curve.device, size, ranks, 1.0)
-    return Cost(scaled, np.maximum(time - device, 0.0))
+    time = replace(called, slower=1.0).time(size)
+    as_fitted = replace(on_device, slower=1.0).time(size) if np.any(np.not_equal(slower, 1.0)) else device
+    return Cost(device, np.maximum(time - as_fitted, 0.0))

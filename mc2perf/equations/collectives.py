@@ -14,7 +14,7 @@ import numpy as np
 from mc2perf.equations.formula import formula
 from mc2perf.units import Num
 
-REFERENCE_RANKS = 8.0
+REFERENCE_RANKS = 8
 """CANN measured its fits with this many ranks."""
 
 

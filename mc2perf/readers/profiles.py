@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mc2perf.equations.collectives import PASSES, RANK_RULES
+from mc2perf.equations.collectives import PASSES, RANK_RULES, REFERENCE_RANKS
 from mc2perf.machine import Machine
 from mc2perf.machine.links import Curve, Engine
 from mc2perf.readers.overrides import override
@@ -239,8 +239,8 @@ def _curve_problems(curve: Curve) -> list[str]:
             ends = [band.up_to for band in bands]
             if not bands or ends != sorted({*ends} - {0.0}) or ends[-1] != float("inf"):
                 found.append(f"{name}.{ranks}: up_to must rise from more than 0, and the last band has none")
-    if curve.rank_rule in RANK_RULES and list(curve.ranks) != [8]:
-        found.append(f"rank_rule: '{curve.rank_rule}' needs one fit, made with 8 ranks")
+    if curve.rank_rule in RANK_RULES and list(curve.ranks) != [REFERENCE_RANKS]:
+        found.append(f"rank_rule: '{curve.rank_rule}' needs one fit, made with {REFERENCE_RANKS} ranks")
     if curve.device and curve.device.keys() != curve.ranks.keys():
         found.append("device: must have the same rank counts as 'ranks'")
     return found
