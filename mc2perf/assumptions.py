@@ -34,6 +34,7 @@ def assumptions_of(study: Study) -> tuple[str, ...]:
         said += [
             f"tensor parallelism {between} sequence parallelism",
             "routed experts are cut by ep and etp",
+            *_sparse_assumptions(study),
             *_software_assumptions(study),
         ]
         if model.experts and model.experts.shared_width:
@@ -72,6 +73,27 @@ def _routing(study: Study) -> str:
     drawn = float(np.asarray(DRAWN.busiest(group).factor(rows)))
     by_chance = f"; drawn at random the fullest of {group.ranks} ranks would carry {drawn:.3g} x the mean"
     return f"even routing{by_chance if drawn > NOISE else ''}; "
+
+
+def _sparse_assumptions(study: Study) -> Iterator[str]:
+    """How keys are taken to be picked, and what meeting them takes."""
+    model, layout = study.model, study.layout
+    assert model is not None and layout is not None
+    sparse = [mixer for mixer in model.mixers.values() if mixer.top_keys]
+    if not sparse:
+        return
+    if any(mixer.indexer for mixer in sparse):
+        ranks = "; every tensor-parallel rank runs all of it" if layout.tp > 1 else ""
+        yield (
+            f"the indexer scores every key in {layout.attention_dtype} as fast as attention kernels multiply;"
+            f" its float32 scores are written once and read twice to pick the best{ranks}"
+        )
+    share = study.costs.machine.kernels.gather_efficiency
+    yield f"picked keys are gathered at {share:.3g} of the rate of a cache in order; queries pick apart"
+    if study.scenario.phase != "decode":
+        yield "a prompt's attention is over all keys under a mask where that takes fewer FLOPs than its picks"
+    if layout.cp > 1:
+        yield "context parallelism: what the indexer's keys take on their way to other ranks is not counted"
 
 
 def _software_assumptions(study: Study) -> Iterator[str]:

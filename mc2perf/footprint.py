@@ -23,6 +23,7 @@ from mc2perf.resolve import cache_of
 from mc2perf.step import GRADIENT_BYTES, STATE_BYTES
 from mc2perf.study import Study
 from mc2perf.units import MIB, Num
+from mc2perf.workload.keys import cache_of_layer
 from mc2perf.workload.layer import routing_of
 from mc2perf.workload.layout import Layout
 
@@ -337,13 +338,14 @@ class _Holding:
         return activations.statistic_bytes(self.layout.gathered, float(mixer.heads), size, self.layout.tp)
 
     def _mixer(self, m: Attention) -> Num:
-        """Queries, keys, values, output; gates, latents before and after their norms."""
+        """Queries, keys, values, output; gates, latents before and after their norms; an indexer's own."""
         rows, tp, heads, value = self.layout.gathered, self.layout.tp, float(m.heads), float(m.v_head_dim)
         held = activations.attention_activation_bytes
         gate = self._wide(rows, 2.0 * m.gated, heads * value, tp)
         latents = self._wide(rows, 2.0, float(m.q_lora_rank + m.kv_lora_rank), self.split)
         output = self._wide(rows, 1.0, float(m.o_groups * m.o_lora_rank), tp)
-        around = gate + latents + output
+        index = m.indexer.heads * m.indexer.head_dim + m.index_columns if m.indexer else 0
+        around = gate + latents + output + self._wide(rows, 1.0, float(index), 1.0)
         if m.kind == "linear":
             keys = held(rows, m.kv_heads, m.kv_heads, float(m.head_dim), 0.0, self.item, tp)
             return keys + held(rows, heads, heads, 0.0, value, self.item, tp) + around
@@ -380,25 +382,10 @@ class _Holding:
 
     def _cache(self, m: Attention) -> Num:
         """Keys and values of a layer for the whole batch, or the states of a linear mixer."""
-        sequences, tp = self.study.samples, self.layout.tp
-        if m.kind == "linear":
-            heads, key, value = m.heads / tp, float(m.head_dim), float(m.v_head_dim)
-            return memory.linear_state_bytes(sequences, 1.0, heads, key, value, 4.0)
         cache = cache_of(self.study.scenario)
         context = (self.layout.seq_len + (cache.context if cache else 0.0)) / self.layout.cp
         item = DTYPES[cache.kv_dtype].size if cache else self.item
-        own = (float(m.kv_heads), float(m.head_dim), float(m.v_head_dim))
-        heads, key, value = (1.0, float(m.kv_lora_rank), float(m.rope_head_dim)) if m.kind == "mla" else own
-        token = memory.kv_token_bytes(heads, key, value, item, tp)
-        return memory.kv_cache_bytes(sequences, 1.0, _cached(m, context), np.inf, token)
-
-
-def _cached(m: Attention, context: Num) -> Num:
-    """Tokens of a sequence that stay: all, a window of them, or one per group beside the window."""
-    near = np.minimum(context, float(m.window) or np.inf)
-    if m.compression == 1:
-        return context if m.top_keys else near
-    return context / m.compression + (near if m.window else 0.0)
+        return self.study.samples * cache_of_layer(m, context, item, self.layout.tp)
 
 
 def communicators(study: Study) -> tuple[str, ...]:

@@ -10,6 +10,30 @@ LARGEST = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
+class Indexer:
+    """What picks the keys of sparse attention: small heads score every key for every query.
+
+    ``heads`` queries of ``head_dim`` meet one key that all of them share. ``weighted``: their scores become
+    one by a weight per query and head (the lightning indexer); else every head picks for itself. Of
+    ``block`` neighbours the best score stands for all, and all are picked together.
+    """
+
+    heads: int
+    head_dim: int
+    weighted: bool = True
+    block: int = 1
+
+    def key_width(self, compression: int) -> int:
+        """Columns projected for a key; a compressed one is drawn from two series, each with its gate."""
+        return self.head_dim if compression == 1 else 4 * self.head_dim
+
+    @property
+    def picks(self) -> int:
+        """Scores of a key that are picked from."""
+        return 1 if self.weighted else self.heads
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attention:
     """One kind of token mixer.
 
@@ -21,8 +45,9 @@ class Attention:
     For ``linear``, ``heads`` x ``v_head_dim`` is the width of values, ``kv_heads`` x ``head_dim`` that of
     keys and of queries (B and C of a state-space mixer, whose state size is ``head_dim``).
     ``gated`` says that a gate as wide as the values is projected from the hidden state.
-    Sparse mixers see, beyond the window, one key per ``compression`` tokens, of which an indexer picks
-    ``top_keys`` (0: all). ``o_lora_rank`` > 0 factors the output projection in ``o_groups`` groups.
+    Sparse mixers see, beyond the window, one key per ``compression`` tokens, of which ``indexer`` picks
+    ``top_keys`` (0: all); without an indexer of its own a layer takes what another one picked.
+    ``o_lora_rank`` > 0 factors the output projection in ``o_groups`` groups.
     """
 
     kind: Literal["softmax", "mla", "linear"]
@@ -37,14 +62,16 @@ class Attention:
     gated: bool = False
     compression: int = 1
     top_keys: int = 0
+    indexer: Indexer | None = None
     o_lora_rank: int = 0
     o_groups: int = 1
 
     def parameter_count(self, hidden_size: int) -> int:
-        """Weights of the projections: queries, keys and values, gate, output."""
+        """Weights of the projections: queries, keys and values, gate, output; those of the indexer."""
         query, value = self.heads * self.head_dim, self.heads * self.v_head_dim
         gate = hidden_size * value * self.gated
-        return self._query_key_value(hidden_size, query, value) + gate + self.output_parameters(hidden_size)
+        own = self._query_key_value(hidden_size, query, value) + gate + self.output_parameters(hidden_size)
+        return own + self.indexer_parameters(hidden_size)
 
     def _query_key_value(self, hidden_size: int, query: int, value: int) -> int:
         keys = self.kv_heads * self.head_dim
@@ -56,6 +83,19 @@ class Attention:
             return queries + hidden_size * self.kv_heads * (self.head_dim + self.v_head_dim)
         down = hidden_size * (self.kv_lora_rank + self.rope_head_dim)
         return queries + down + self.kv_lora_rank * (query - self.heads * self.rope_head_dim + value)
+
+    def indexer_parameters(self, hidden_size: int) -> int:
+        """Weights of the indexer: queries from the latent of queries, keys, a weight for each head."""
+        if self.indexer is None:
+            return 0
+        i, latent = self.indexer, self.q_lora_rank or hidden_size
+        return latent * i.heads * i.head_dim + hidden_size * self.index_columns
+
+    @property
+    def index_columns(self) -> int:
+        """Columns that the indexer projects from the hidden state: its key, and weights of its heads."""
+        i = self.indexer
+        return i.key_width(self.compression) + i.heads * i.weighted if i else 0
 
     def output_parameters(self, hidden_size: int) -> int:
         """Weights of the output projection alone."""

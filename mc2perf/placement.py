@@ -57,7 +57,7 @@ def weights_of_a_layer(model: Model, layout: Layout, group: LayerGroup) -> tuple
     """Weights of a layer on an NPU: outside the routed experts, and of routed experts.
 
     Router, latent projections, and shared experts beside experts with ranks of their own meet a rank's own
-    tokens: tensor parallelism does not cut them.
+    tokens, and every rank needs all that an indexer picks: tensor parallelism does not cut them.
     """
     copied = copied_parameters(model, layout, group)
     other, routed = float(model.other_parameters(group)), float(model.routed_parameters(group))
@@ -66,13 +66,14 @@ def weights_of_a_layer(model: Model, layout: Layout, group: LayerGroup) -> tuple
 
 def copied_parameters(model: Model, layout: Layout, group: LayerGroup) -> float:
     """Weights of a layer that every tensor-parallel rank holds whole."""
+    indexer = float(model.mixers[group.mixer].indexer_parameters(model.hidden_size)) if group.mixer else 0.0
     e = model.experts
     if group.ffn != "moe" or e is None:
-        return 0.0
+        return indexer
     hidden = float(model.hidden_size)
     latent = 2.0 * hidden * e.payload_width if e.payload_width != hidden else 0.0
     shared = model.matrices * hidden * e.shared_width if layout.ep > 1 else 0.0
-    return hidden * e.count + latent + shared
+    return indexer + hidden * e.count + latent + shared
 
 
 def data_groups(layout: Layout) -> tuple[tuple[float, float], tuple[float, float]]:

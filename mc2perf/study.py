@@ -37,9 +37,10 @@ from mc2perf.scenario import Scenario, is_operator
 from mc2perf.schedules import Conditions, Timing
 from mc2perf.skew import Busiest, Group, Skew
 from mc2perf.units import Num
-from mc2perf.workload.decode import cached_layers, keys_seen
+from mc2perf.workload.decode import cached_layers
 from mc2perf.workload.experts import expert_path
 from mc2perf.workload.fused import fused_pair, moe_layer_routing
+from mc2perf.workload.keys import keys_picked, keys_scored, keys_seen
 from mc2perf.workload.layer import LayerParts, layers_of
 from mc2perf.workload.layout import Layout
 from mc2perf.workload.parts import ExpertPath, Pair, Part, Plain, Ring, Slices, all_segments, time_of
@@ -151,16 +152,27 @@ class Study:
 
     @functools.cached_property
     def model_flops(self) -> Num:
-        """FLOPs a token needs, nothing computed twice: forward, in training forward and backward."""
+        """FLOPs a token needs, nothing computed twice: forward, in training forward and backward.
+
+        Gradients of an indexer are those of the keys that it picked.
+        """
         assert self.model is not None and self.layout is not None
-        flops: Num = 6.0 * self.model.active_parameters
+        forward: Num = 2.0 * self.model.active_parameters
+        without_gradient: Num = 0.0
         cache = cache_of(self.scenario)
+        sight = (cache.context if cache else 0.0, self.layout.seq_len)
         for group in self.model.layers:
-            if group.mixer and (mixer := self.model.mixers[group.mixer]).kind != "linear":
-                context = keys_seen(mixer, cache.context if cache else 0.0, self.layout.seq_len)
-                width = mixer.heads * (mixer.head_dim + mixer.v_head_dim)
-                flops = flops + 6.0 * group.count * context * width
-        return flops if self.scenario.phase == "train" else flops / 3.0
+            mixer = self.model.mixers[group.mixer] if group.mixer else None
+            if mixer is None or mixer.kind == "linear":
+                continue
+            width, seen = mixer.heads * (mixer.head_dim + mixer.v_head_dim), keys_seen(mixer, *sight)
+            forward = forward + 2.0 * group.count * seen * width
+            if mixer.indexer:
+                width, scored = mixer.indexer.heads * mixer.indexer.head_dim, keys_scored(mixer, *sight)
+                passed_by = scored - keys_picked(mixer, *sight)
+                forward = forward + 2.0 * group.count * scored * width
+                without_gradient = without_gradient + 4.0 * group.count * passed_by * width
+        return 3.0 * forward - without_gradient if self.scenario.phase == "train" else forward
 
     @functools.cached_property
     def cases(self) -> tuple[cases.Case, ...]:

@@ -20,14 +20,8 @@ from mc2perf.machine import Machine
 from mc2perf.model import Attention, Experts, LayerGroup, Model
 from mc2perf.readers.models import load_model, model_names
 from mc2perf.readers.profiles import load_machine
-from mc2perf.workload.decode import (
-    Cache,
-    cache_of_sequence,
-    cached_layers,
-    kept_keys,
-    keys_seen,
-    mean_cached_context,
-)
+from mc2perf.workload.decode import Cache, cache_of_sequence, cached_layers
+from mc2perf.workload.keys import kept_keys, keys_seen, mean_cached_context
 from mc2perf.workload.layer import LayerParts, layers_of
 from mc2perf.workload.layout import Layout
 from mc2perf.workload.parts import ExpertPath, Pair, all_segments, time_of
@@ -357,7 +351,7 @@ def test_sparse_keys(before: int, window: int, compression: int, top: int) -> No
 
 def test_prompt_from_its_beginning_is_the_layer_without_a_cache() -> None:
     """The same parts at the same price, and the cache that is written."""
-    for name in ("mixtral-8x7b", "deepseek-v3", "qwen3-next-80b-a3b"):
+    for name in ("mixtral-8x7b", "deepseek-v3", "deepseek-v3.2", "qwen3-next-80b-a3b"):
         model, costs = load_model(name), Costs(machine_of("atlas_800t_a3"), Ledger())
         layout = layout_of(2.0, 1024.0, ep=8.0, logit_rows=2.0)
         for plain, built in zip(

@@ -223,7 +223,8 @@ def test_compressed_keys_and_a_factored_output_tensor_by_tensor(cp: int) -> None
     prefill = footprint("deepseek-v4-flash", nodes=1, phase="prefill", seq_len=s, cp=cp)
     mine = s / cp
     tokens = 2 * 128 + 21 * (mine / 4 + 128) + 20 * (mine / 128 + 128)
-    assert one(prefill["KV cache"]) == tokens * (512 + 512) * 2
+    # 21 layers keep a key of 128 for their indexer beside each of the 512
+    assert one(prefill["KV cache"]) == tokens * (512 + 512) * 2 + 21 * mine / 4 * 128 * 2
     wide, tp = footprint("deepseek-v4-flash", nodes=1, seq_len=s, tp=2, ep=8, sp=False), 2
     mixer = held(
         *[((s, 4096), HALF)] * 4, *[((s, 1024), HALF)] * 2, *[((s, 64 * 512 / tp), HALF)] * 2,
@@ -234,7 +235,9 @@ def test_compressed_keys_and_a_factored_output_tensor_by_tensor(cp: int) -> None
         ((own, 256), FULL), *[((own, 2048), HALF)] * 3, *[((rows, 4096), HALF)] * 2,
         *[((rows, 2048), HALF)] * 3,
     )  # fmt: skip
-    assert one(wide["activations"]) == pytest.approx(43 * (mixer + moe), rel=1e-12)
+    # queries of 64 index heads, two series of keys with gates, a weight for each head: whole on each rank
+    index = held(((s, 64 * 128), HALF), ((s, 4 * 128), HALF), ((s, 64), HALF))
+    assert one(wide["activations"]) == pytest.approx(43 * (mixer + moe) + 21 * index, rel=1e-12)
 
 
 def test_latents_are_cut_with_the_sequence_and_unfolded_for_every_head() -> None:
@@ -253,7 +256,7 @@ def test_latents_are_cut_with_the_sequence_and_unfolded_for_every_head() -> None
 
 def test_picked_keys_are_all_cached() -> None:
     got = footprint("deepseek-v3.2", phase="prefill", seq_len=16384, ep=64)
-    assert one(got["KV cache"]) == 16384 * 70272
+    assert one(got["KV cache"]) == 16384 * (70272 + 61 * 128 * 2)
     windowed = model_of("deepseek-v3.2")
     mixers = {name: replace(mixer, window=128) for name, mixer in windowed.mixers.items()}
     both = footprint(replace(windowed, mixers=mixers), phase="prefill", seq_len=16384, ep=64)

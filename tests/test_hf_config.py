@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mc2perf.model import Experts, Model
+from mc2perf.model import Experts, Indexer, Model
 from mc2perf.readers.hf_config import IMPLICIT, MIXER_LISTS, MOE_RULES, SIZES, model_from_config
 from mc2perf.readers.models import load_model
 from mc2perf.readers.structure import InputError
@@ -243,6 +244,55 @@ def test_minimax_picks_blocks_of_keys() -> None:
     sparse = {"sparse_attention_freq": [0, 1, 1, 1], "sparse_topk_blocks": 4, "sparse_block_size": 8}
     mixers = read(DENSE | {"sparse_attention_config": sparse}).mixers
     assert (mixers["full"].top_keys, mixers["sparse"].top_keys) == (0, 32)
+
+
+PICKY = DENSE | {
+    "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4, "v_head_dim": 8,
+}  # fmt: skip
+INDEX = {"index_topk": 5, "index_n_heads": 3, "index_head_dim": 8}
+
+
+def test_an_indexer_has_heads_of_its_own() -> None:
+    plain, indexed = (read(config).mixers["full"] for config in (PICKY, PICKY | INDEX))
+    assert indexed.indexer == Indexer(heads=3, head_dim=8) and plain.indexer is None
+    # queries from the latent of 24, one key and a weight for each head from the hidden state
+    assert indexed.parameter_count(64) - plain.parameter_count(64) == 24 * 3 * 8 + 64 * (8 + 3)
+    blocks = {"sparse_num_index_heads": 2, "sparse_index_dim": 8, "sparse_attention_freq": [0, 1, 1, 1]}
+    blocks |= {"sparse_topk_blocks": 4, "sparse_block_size": 16}
+    mixers = read(DENSE | {"sparse_attention_config": blocks}).mixers
+    assert mixers["full"].indexer is None
+    assert mixers["sparse"].indexer == Indexer(heads=2, head_dim=8, weighted=False, block=16)
+    compressed = {"compress_ratios": [0, 4, 128, 4], "sliding_window": 8}
+    mixers = read(PICKY | INDEX | compressed).mixers
+    assert mixers["compressed_4"].indexer == indexed.indexer and mixers["compressed_128"].indexer is None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        {"indexer_types": ["full", "full", "shared", "full"]},
+        {"index_topk_pattern": "FFSF"},
+        {"index_topk_freq": 2, "index_skip_topk_offset": 2},
+        {"index_topk_freq": 2},
+    ],
+)
+def test_layers_share_what_another_one_picked(pattern: dict[str, Any]) -> None:
+    """The four ways in which transformers 5.24.0, configuration_glm_moe_dsa.py, is told of it."""
+    config = PICKY | INDEX | pattern
+    assert layers_of(config) == [(3, "full", "dense"), (1, "shared", "dense")]
+    mixers = read(config).mixers
+    assert mixers["shared"] == replace(mixers["full"], indexer=None)
+
+
+def test_an_indexer_that_picks_nothing() -> None:
+    wrong = PICKY | without(INDEX, "index_topk")
+    assert problems_of(wrong) == [
+        "config.json: index_topk: is missing, but an indexer picks keys; write how many"
+    ]
+    assert problems_of(PICKY | without(INDEX, "index_head_dim")) == [
+        "config.json: index_head_dim: is missing; write a whole number as index_head_dim"
+    ]
 
 
 NEMOTRON = without(MOE, "num_hidden_layers") | {

@@ -61,7 +61,9 @@ PUBLISHED = {
     "deepseek-v2-60b": Published("60", "Ascend/MindSpeed-LLM, name of the script", counts="body"),
     "deepseek-v2-lite": Published("15.7", "arXiv 2405.04434", "2.4", active_counts="head"),
     "deepseek-v3": Published("671", "arXiv 2412.19437, without MTP", "37"),
-    "deepseek-v3.2": Published("671", "as deepseek-v3; without the indexer", "37"),
+    "deepseek-v3.2": Published(
+        "671", "as deepseek-v3; the indexer adds 0.85", "37", active_counts="head"
+    ),
     "deepseek-v4-flash": card("284", "13"),
     "deepseek-v4-pro": card("1600", "49")._replace(margin=0.02, why="printed as 1.6T, two digits"),
     "gemma-2-27b": Published("26.047", "arXiv 2408.00118, non-embedding", counts="body"),
@@ -69,6 +71,7 @@ PUBLISHED = {
     "glm-4.5": Published("355", "arXiv 2508.06471", "32", active_counts="body"),
     "glm-4.5-air": Published("106", "arXiv 2508.06471", "12", active_counts="body"),
     "glm-5": card("744", "40", "head"),
+    "glm-5.2": Published("744", "as glm-5, of which 57 indexers are left out", "40", active_counts="head"),
     "gpt-oss-120b": Published("116.83", "arXiv 2508.10925, table 1", "5.13", active_counts="head"),
     "gpt-oss-20b": Published("20.91", "arXiv 2508.10925, table 1", "3.61", active_counts="head"),
     "grok-1": Published("314", "xai-org/grok-1 README.md", counts="body"),
@@ -130,6 +133,8 @@ def mixer_tensors(h: int, m: dict[str, Any]) -> Iterator[Tensor]:
     if m["kind"] == "mla":
         yield from (Tensor(h, rank), Tensor(h, rope))
         yield from (Tensor(rank, key - rope, heads, heads), Tensor(rank, value, heads, heads))
+    if m.get("indexer"):
+        yield from index_tensors(h, m)
     if m.get("gated", False):
         yield Tensor(h, heads * value)
     if o_rank := m.get("o_lora_rank", 0):
@@ -137,6 +142,18 @@ def mixer_tensors(h: int, m: dict[str, Any]) -> Iterator[Tensor]:
         yield from (Tensor(heads * value // groups, o_rank, groups, groups), Tensor(groups * o_rank, h))
     else:
         yield Tensor(heads * value, h)
+
+
+def index_tensors(h: int, m: dict[str, Any]) -> Iterator[Tensor]:
+    """Projections of an indexer: transformers 5.24.0, models deepseek_v32, deepseek_v4 and minimax_m3_vl."""
+    index = m["indexer"]
+    yield Tensor(m.get("q_lora_rank", 0) or h, index["heads"] * index["head_dim"])
+    if m.get("compression", 1) == 1:
+        yield Tensor(h, index["head_dim"])
+    else:
+        yield from (Tensor(h, 2 * index["head_dim"]), Tensor(h, 2 * index["head_dim"]))
+    if index.get("weighted", True):
+        yield Tensor(h, index["heads"])
 
 
 def expert_tensors(h: int, matrices: int, e: dict[str, Any]) -> Iterator[Tensor]:
@@ -189,10 +206,33 @@ def core_flops(tree: dict[str, Any], seq_len: int) -> float:
         key, value = m["head_dim"], m["v_head_dim"]
         if m["kind"] == "linear":
             per_head = 2 * key * value + 2 * key * value
+        elif m["kind"] == "mla" and m.get("top_keys", 0):
+            rank, rope = m["kv_lora_rank"], m["rope_head_dim"]
+            latents = keys_seen(m, seq_len) * (2 * (rank + rope) + 2 * rank)
+            per_head = min((seq_len + 1) / 2 * (2 * key + 2 * value), latents)
         else:
             per_head = keys_seen(m, seq_len) * (2 * key + 2 * value)
         total += group["count"] * m["heads"] * per_head
     return total
+
+
+def index_flops(tree: dict[str, Any], seq_len: int, picked: bool = False) -> float:
+    """Scores of every key, or of those that are picked, per token."""
+    total, before = 0.0, np.arange(1, seq_len + 1)
+    for group in tree["layers"]:
+        m = tree["mixers"][group["mixer"]] if group["mixer"] else {}
+        if index := m.get("indexer"):
+            keys = before // m.get("compression", 1)
+            keys = np.minimum(keys, m["top_keys"]) if picked else keys
+            total += group["count"] * 2 * index["heads"] * index["head_dim"] * float(keys.mean())
+    return total
+
+
+def index_weights(tree: dict[str, Any]) -> int:
+    """Weights of all indexers."""
+    mixers = [(g["count"], tree["mixers"][g["mixer"]]) for g in tree["layers"] if g["mixer"]]
+    found = [(n, index_tensors(tree["hidden_size"], m)) for n, m in mixers if m.get("indexer")]
+    return sum(n * t.inputs * t.outputs for n, tensors in found for t in tensors)
 
 
 class Tally:
@@ -208,6 +248,9 @@ class Tally:
         return Cost(flops, 0.0)
 
     def vector(self, *_: object) -> Cost:
+        return Cost(0.0, 0.0)
+
+    def gather(self, *_: object) -> Cost:
         return Cost(0.0, 0.0)
 
     def reorder(self, *_: object) -> Cost:
@@ -275,6 +318,9 @@ def test_parameters_are_those_of_the_tensors(name: str) -> None:
 def test_forward_flops_are_those_of_the_tensors(name: str, seq_len: int, tp: int, ep: int) -> None:
     tree = read(name)
     counted = 2 * parameters(tree, "head", used=True) + core_flops(tree, seq_len)
+    # every tensor-parallel rank runs the whole indexer
+    index = 2 * index_weights(tree) + index_flops(tree, seq_len)
+    counted += index_flops(tree, seq_len) + (tp - 1) * index
     assert priced(name, seq_len, tp, ep)[0] == pytest.approx(counted, rel=0.01)
 
 
@@ -283,6 +329,9 @@ def test_forward_flops_are_those_of_the_tensors(name: str, seq_len: int, tp: int
 def test_backward_flops_are_twice_the_matmuls_and_more_attention(name: str, tp: int, ep: int) -> None:
     tree = read(name)
     counted = 4 * parameters(tree, "head", used=True) + BACKWARD_ATTENTION * core_flops(tree, 1024)
+    # an indexer learns on its own: no gradient flows on to the layer, and scores of unpicked keys have none
+    counted += tp * (2 * index_weights(tree) + 2 * index_flops(tree, 1024, picked=True))
+    counted -= 4 * index_weights(tree)
     assert priced(name, 1024, tp, ep)[1] == pytest.approx(counted, rel=0.01)
 
 

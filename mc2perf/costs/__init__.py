@@ -24,5 +24,6 @@ class Costs(Setting):
     reorder = kernels.reorder
     attention = kernels.attention
     decode_attention = kernels.decode_attention
+    gather = kernels.gather
     collective = links.collective
     send = wires.send

@@ -9,6 +9,7 @@ import numpy as np
 from mc2perf.costs.cost import Cost
 from mc2perf.costs.setting import Setting
 from mc2perf.equations import attention as equations
+from mc2perf.equations import sparse
 from mc2perf.equations.matmul import vector_time
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
@@ -76,6 +77,7 @@ def decode_attention(
     key_dim: Num,
     value_dim: Num,
     dtype: str,
+    own_keys: Num | None = None,
 ) -> Cost:
     """Price attention of one new token per sequence over its cache.
 
@@ -89,6 +91,8 @@ def decode_attention(
         Query heads, key heads (latent attention has one), and the two widths of a head.
     dtype : str
         Element type of the cache and of the matmuls.
+    own_keys : number or array, optional
+        Given where queries gather keys that they picked: those that a sequence reads over those of one query.
 
     Notes
     -----
@@ -108,10 +112,11 @@ def decode_attention(
         f"{label}: cache", equations.cache_bytes, sequences=sequences, context=context,
         kv_heads=kv_heads, key_dim=key_dim, value_dim=value_dim, item_size=DTYPES[dtype].size,
     )  # fmt: skip
+    moved = moved if own_keys is None else moved * own_keys
     compute = on.on_cube(f"{label}: computing", flops, dtype, machine.kernels.attention.utilisation)
     memory = run(
         f"{label}: reading", equations.cache_time, moved=moved,
-        memory_rate=on.bandwidth * rule.memory_efficiency, l2_gain=rule.l2_gain,
+        memory_rate=_cache_rate(on, own_keys is not None), l2_gain=rule.l2_gain,
         resident=rule.resident * machine.memory.l2 if on.warm_l2 else 1.0,
     )  # fmt: skip
     work = run(
@@ -120,3 +125,35 @@ def decode_attention(
         key_head_time=rule.key_head_time, query_head_time=rule.query_head_time,
     )  # fmt: skip
     return Cost(work, rule.launch, np.where(memory >= compute, work, 0.0))
+
+
+def gather(on: Setting, label: str, moved: Num, held: Num) -> Cost:
+    """Price what the queries of a prompt read of the keys that each of them picked.
+
+    Parameters
+    ----------
+    label : str
+        What it is for.
+    moved : number or array
+        All picks. [B]
+    held : number or array
+        The keys that are picked from, which L2 may hold. [B]
+    """
+    machine, rule = on.machine, on.machine.kernels.decode_attention
+    on.ledger.use("memory.l2", machine.memory.l2)
+    work = on.ledger.run(
+        f"{label}: gathering", sparse.gather_time, moved=moved, held=held,
+        memory_rate=_cache_rate(on, True), l2_gain=rule.l2_gain, resident=rule.resident * machine.memory.l2,
+    )  # fmt: skip
+    return Cost(work, 0.0, work)
+
+
+def _cache_rate(on: Setting, gathered: bool) -> Num:
+    """Memory bandwidth that attention reaches over a cache in order, or key by key. [B/s]"""
+    kernels = on.machine.kernels
+    on.ledger.use("kernels.decode_attention", kernels.decode_attention)
+    rate = on.bandwidth * kernels.decode_attention.memory_efficiency
+    if not gathered:
+        return rate
+    on.ledger.use("kernels.gather_efficiency", kernels.gather_efficiency)
+    return rate * kernels.gather_efficiency

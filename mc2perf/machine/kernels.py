@@ -70,7 +70,8 @@ class Kernels:
 
     ``grouped`` moves rows in the type of the matmul, ``grouped_w8a8`` quantises them on the way.
     ``reorder_efficiency`` is the share of the memory bandwidth that kernels reach which gather or scatter
-    rows by an index, as frameworks without a fused permute launch them.
+    rows by an index, as frameworks without a fused permute launch them; ``gather_efficiency`` the share of
+    the rate over a cache in order that sparse attention reaches over keys picked one by one.
     """
 
     attention: AttentionRule
@@ -79,3 +80,4 @@ class Kernels:
     grouped: GroupedMatmulRule | None = None
     grouped_w8a8: GroupedMatmulRule | None = None
     reorder_efficiency: Ratio = 1.0
+    gather_efficiency: Ratio = 1.0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mc2perf.model import LARGEST, Attention, Experts, LayerGroup, Model
+from mc2perf.model import LARGEST, Attention, Experts, Indexer, LayerGroup, Model
 from mc2perf.readers.structure import InputError, Place, did_you_mean
 
 MOST_LAYERS = 10_000
@@ -69,6 +69,12 @@ SIZES = {
     "sliding_window": Size("sliding_window sliding_window_size"),
     "chunk": Size("attention_chunk_size"),
     "index_top_keys": Size("index_topk"),
+    "index_step": Size("index_topk_freq"),
+    "index_first": Size("index_skip_topk_offset", 0, MOST_LAYERS),
+    "index_heads": Size("index_n_heads"),
+    "index_head_dim": Size("index_head_dim"),
+    "block_heads": Size("sparse_attention_config.sparse_num_index_heads"),
+    "block_head_dim": Size("sparse_attention_config.sparse_index_dim"),
     "top_blocks": Size("sparse_attention_config.sparse_topk_blocks"),
     "block_size": Size("sparse_attention_config.sparse_block_size"),
     "mtp_layers": Size("num_nextn_predict_layers", 0, MOST_LAYERS),
@@ -99,12 +105,15 @@ LETTERS: dict[Any, tuple[str | None, Literal["moe", "dense"] | None]] = {
 """Letters of ``hybrid_override_pattern`` -> mixer and feed-forward part."""
 
 MIXER_LISTS: dict[str, dict[Any, str]] = {
+    "indexer_types": {"full": "full", "shared": "shared"},
+    "index_topk_pattern": {"F": "full", "S": "shared"},
     "compress_ratios": {0: "sliding", 4: "compressed_4", 128: "compressed_128"},
     "layer_types": {
         "full_attention": "full",
         "sliding_attention": "sliding",
         "chunked_attention": "chunked",
         "linear_attention": "linear",
+        "indexed_attention": "full",
         "compressed_sparse_attention": "compressed_4",
         "heavily_compressed_attention": "compressed_128",
     },
@@ -139,20 +148,29 @@ MOE_RULES: dict[str, tuple[int, Callable[[int, int], bool]]] = {
 
 @dataclass(frozen=True)
 class Sight:
-    """Whose head sizes a softmax mixer has, its window, and how the keys beyond are thinned."""
+    """Whose head sizes a softmax mixer has, its window, how the keys beyond are thinned, and who picks them.
+
+    ``index`` names heads and width of an indexer; one that picks blocks has no weights of its heads.
+    """
 
     scope: str = "full"
     window: str = ""
     compression: int = 1
     top_keys: tuple[str, ...] = ()
+    index: tuple[str, ...] = ()
 
+
+LIGHTNING = ("index_heads", "index_head_dim")
 
 SOFTMAX_MIXERS = {
-    "full": Sight(top_keys=("index_top_keys",)),
+    "full": Sight(top_keys=("index_top_keys",), index=LIGHTNING),
+    "shared": Sight(top_keys=("index_top_keys",)),
     "sliding": Sight("sliding", "sliding_window"),
     "chunked": Sight(window="chunk"),
-    "sparse": Sight(top_keys=("top_blocks", "block_size")),
-    "compressed_4": Sight(window="sliding_window", compression=4, top_keys=("index_top_keys",)),
+    "sparse": Sight(top_keys=("top_blocks", "block_size"), index=("block_heads", "block_head_dim")),
+    "compressed_4": Sight(
+        window="sliding_window", compression=4, top_keys=("index_top_keys",), index=LIGHTNING
+    ),
     "compressed_128": Sight(window="sliding_window", compression=128),
 }
 
@@ -344,6 +362,9 @@ def _mixer_names(config: Config, layers: int) -> list[str]:
         if key in config.values:
             step = config.number(key)
             return ["full" if (layer + 1) % step == 0 else other for layer in range(layers)]
+    if config.given("index_step"):
+        step, first = config.size("index_step"), config.size("index_first", 2)
+        return ["shared" if max(layer - first + 1, 0) % step else "full" for layer in range(layers)]
     if not config.given("sliding_window") or config.values.get("use_sliding_window") is False:
         return ["full"] * layers
     partly = config.flag("use_sliding_window") and "max_window_layers" in config.values
@@ -370,7 +391,7 @@ def _moe_layers(config: Config, layers: int) -> list[bool]:
 
 def _mixer(config: Config, name: str, hidden: int) -> Attention:
     if name == "linear":
-        return Attention(kind="linear", gated=True, **_head_sizes(config, name, hidden))
+        return Attention(kind="linear", gated=True, indexer=None, **_head_sizes(config, name, hidden))
     sight = SOFTMAX_MIXERS[name]
     latent = bool(config.given("kv_lora_rank"))
     heads = _latent_sizes(config) if latent else _head_sizes(config, sight.scope, hidden)
@@ -381,8 +402,20 @@ def _mixer(config: Config, name: str, hidden: int) -> Attention:
         gated=config.flag(*GATES),
         compression=sight.compression,
         top_keys=math.prod(config.size(key, 0) for key in sight.top_keys) if sight.top_keys else 0,
+        indexer=_indexer(config, sight),
         o_groups=config.size("o_groups", 1),
         **(optional | heads),
+    )
+
+
+def _indexer(config: Config, sight: Sight) -> Indexer | None:
+    """The indexer of a mixer, where the config gives its heads."""
+    if not sight.index or not config.given(sight.index[0]):
+        return None
+    heads, head_dim = (config.size(name) for name in sight.index)
+    blocks = "block_size" in sight.top_keys
+    return Indexer(
+        heads=heads, head_dim=head_dim, weighted=not blocks, block=config.size("block_size") if blocks else 1
     )
 
 
@@ -441,6 +474,8 @@ def _note_contradictions(config: Config, model: Model) -> None:
         if mixer.heads % mixer.kv_heads:
             message = f"{mixer.kv_heads} do not divide the {mixer.heads} heads of {name} layers"
             config.wrong("num_key_value_heads", f"{message}; write a divisor")
+        if mixer.indexer and not mixer.top_keys:
+            config.wrong("index_topk", "is missing, but an indexer picks keys; write how many")
 
 
 def _note_expert_contradictions(config: Config, sizes: Experts) -> None:

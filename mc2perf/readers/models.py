@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mc2perf.model import LARGEST, Experts, Model
+from mc2perf.model import LARGEST, Attention, Experts, Model
 from mc2perf.readers.structure import (
     LARGEST_FILE,
     InputError,
@@ -245,13 +245,20 @@ def _note_contradictions(model: Model, place: Place) -> None:
         if group.ffn == "dense" and not model.dense_width:
             at.at("ffn").wrong("is dense, but dense_width is 0; write the width")
     for name, mixer in model.mixers.items():
-        if mixer.heads % mixer.kv_heads:
-            place.at(f"mixers.{name}.kv_heads").wrong(f"does not divide {mixer.heads} heads; write a divisor")
-        if mixer.kind == "mla" and not (mixer.kv_lora_rank and mixer.head_dim > mixer.rope_head_dim):
-            message = "mla needs kv_lora_rank, and a head_dim that includes rope_head_dim; write both"
-            place.at(f"mixers.{name}").wrong(message)
+        _note_mixer_contradictions(mixer, place.at(f"mixers.{name}"))
     if model.experts:
         _note_expert_contradictions(model.experts, place.at("experts"))
+
+
+def _note_mixer_contradictions(mixer: Attention, place: Place) -> None:
+    if mixer.heads % mixer.kv_heads:
+        place.at("kv_heads").wrong(f"does not divide {mixer.heads} heads; write a divisor")
+    if mixer.kind == "mla" and not (mixer.kv_lora_rank and mixer.head_dim > mixer.rope_head_dim):
+        place.wrong("mla needs kv_lora_rank, and a head_dim that includes rope_head_dim; write both")
+    if mixer.indexer and mixer.kind == "linear":
+        place.at("indexer").wrong("picks keys, which linear mixers have none of; leave it out")
+    elif mixer.indexer and not mixer.top_keys:
+        place.at("top_keys").wrong("is 0, but an indexer picks keys; write how many")
 
 
 def _note_expert_contradictions(experts: Experts, place: Place) -> None:

@@ -7,25 +7,22 @@ differs is the attention, latent attention in its absorbed form, and the cache t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from mc2perf.costs import Cost, Costs
-from mc2perf.equations import attention, memory
-from mc2perf.model import Attention, LayerGroup, Model
+from mc2perf.equations import memory
+from mc2perf.model import Attention, Indexer, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
+from mc2perf.workload.keys import STATE_SIZE, Widths, cache_of_layer, kept_keys, keys_read, keys_seen
 from mc2perf.workload.layer import Builder, LayerParts
 from mc2perf.workload.layout import Layout
 from mc2perf.workload.mixers import NORM_BYTES
 from mc2perf.workload.parts import Part, Plain, Segment, Segments
-
-STATE_SIZE = 4.0
-"""States of linear mixers are kept in float32. [B]"""
+from mc2perf.workload.sparse import longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,24 +51,6 @@ class Cache:
     kv_dtype: str = "bf16"
     attention_dtype: str = "bf16"
     drafts: float = 0.0
-
-
-class Widths(NamedTuple):
-    """Key heads and widths of a mixer as its decode kernel sees them, and elements cached per key head."""
-
-    kv_heads: float
-    key: float
-    value: float
-    cached: float
-
-    @classmethod
-    def of(cls, mixer: Attention) -> Widths:
-        """Absorbed latent attention multiplies every head with the one latent that all of them share."""
-        if mixer.kind == "mla":
-            latent = float(mixer.kv_lora_rank)
-            return cls(1.0, latent + mixer.rope_head_dim, latent, latent + mixer.rope_head_dim)
-        key, value = float(mixer.head_dim), float(mixer.v_head_dim)
-        return cls(float(mixer.kv_heads), key, value, key + value)
 
 
 def cached_layers(costs: Costs, model: Model, layout: Layout, cache: Cache) -> list[LayerParts]:
@@ -118,6 +97,16 @@ class _CachedBuilder(Builder):
         return self.layout.gathered / self.layout.seq_len
 
     @property
+    def kernel_dtype(self) -> str:
+        """Element type of attention kernels."""
+        return self.cache.attention_dtype
+
+    @property
+    def tokens_before(self) -> Num:
+        """Tokens of every sequence in the cache."""
+        return self.cache.context
+
+    @property
     def kv_size(self) -> float:
         """Bytes of an element of the cache."""
         item = DTYPES[self.cache.kv_dtype]
@@ -149,13 +138,15 @@ class _CachedBuilder(Builder):
 
     def mixer(self, mixer: Attention) -> list[Part]:
         """Norms, projections, cache write, attention over the cache, output projection."""
-        if mixer.kind == "mla" and self.cache.decode:
-            return self._absorbed(mixer)
-        norms, into, core, out = super().mixer(mixer)
+        latent_step = mixer.kind == "mla" and self.cache.decode
+        return self._absorbed(mixer) if latent_step else super().mixer(mixer)
+
+    def _before_core(self, mixer: Attention) -> list[Part]:
+        """The cache is written, latents in it become keys and values again, the indexer picks."""
         if mixer.kind == "linear":
-            return [norms, into, core, out]
-        again = [] if mixer.kind == "softmax" or not np.any(self.cache.context) else [self._again(mixer)]
-        return [norms, into, self._write(mixer), *again, core, out]
+            return []
+        again = mixer.kind == "mla" and not self.cache.decode and np.any(self.cache.context)
+        return [self._write(mixer), *([self._again(mixer)] if again else []), *self.indexer(mixer)]
 
     def _absorbed(self, mixer: Attention) -> list[Part]:
         """Latent attention whose up-projections of keys and values work on queries and results.
@@ -173,7 +164,7 @@ class _CachedBuilder(Builder):
             *self.gather_matmul("attention in", down, self.hidden),
             *([self._by_head("queries", 1.0, queries, rank, self.layout.dtype)] if rank else []),
             self._by_head("absorbed keys", heads, latent, nope, kernel),
-            self._write(mixer),
+            *self._before_core(mixer),
             self._core(mixer, "attention", 1.0),
             self._by_head("absorbed values", heads, float(mixer.v_head_dim), latent, kernel),
             *self.matmul_scatter("attention out", self.hidden, out),
@@ -191,7 +182,8 @@ class _CachedBuilder(Builder):
 
     def _write(self, mixer: Attention) -> Plain:
         """Keys and values of the new tokens: read as they were projected, written in the cache's type."""
-        elements = self.layout.gathered * self._token_bytes(mixer) / self.kv_size
+        index = mixer.indexer.head_dim / mixer.compression if mixer.indexer else 0.0
+        elements = self.layout.gathered * (self._token_bytes(mixer) / self.kv_size + index)
         return self._vector("cache write", elements * (self.item + self.kv_size))
 
     def _token_bytes(self, mixer: Attention) -> Num:
@@ -205,10 +197,10 @@ class _CachedBuilder(Builder):
         return size
 
     def _again(self, mixer: Attention) -> Plain:
-        """Keys and values of cached latents: a prompt is attended to head by head."""
+        """Keys and values of cached latents: a prompt is attended to head by head, unless keys are picked."""
         heads, latent = mixer.heads / self.layout.tp, float(mixer.kv_lora_rank)
         n = heads * (mixer.head_dim - mixer.rope_head_dim + mixer.v_head_dim)
-        found = np.greater(self.cache.context, 0.0)
+        found = np.greater(self.cache.context, 0.0) & ~self._core_of(mixer).picks
         rows = np.where(found, self.sequences * self.cache.context, 1.0)
 
         def build(pieces: Num) -> Segments:
@@ -234,25 +226,42 @@ class _CachedBuilder(Builder):
         and a cache may have a type of its own.
         """
         widths, item = Widths.of(mixer), DTYPES[self.cache.attention_dtype].size
+        context, own = self._context(mixer), None
+        if mixer.top_keys:
+            own = keys_read(mixer, self.cache.context, self.layout.seq_len) / context
         cost = self.costs.decode_attention(
-            name, self.sequences / pieces, self._context(mixer),
+            name, self.sequences / pieces, context,
             heads=mixer.heads / self.layout.tp * self.layout.seq_len,
             kv_heads=self._token_bytes(mixer) / ((widths.key + widths.value) * item),
             key_dim=widths.key, value_dim=widths.value, dtype=self.cache.attention_dtype,
+            own_keys=own,
         )  # fmt: skip
         return (Segment(name, "compute", cost),)
 
+    def _scores(self, mixer: Attention, index: Indexer, scored: Num, pieces: Num) -> Segments:
+        """Keys of the indexer are read once for the new tokens of a sequence, or for a prompt."""
+        size = self.kv_size * index.head_dim
+        if not self.cache.decode:
+            (segment,) = super()._scores(mixer, index, scored, pieces)
+            kept = self.sequences / pieces * self.cache.context / mixer.compression
+            read = self.costs.vector("index scores: cache", kept * size)
+            return (segment._replace(cost=longer(segment.cost, read, np.array(True))),)
+        cost = self.costs.decode_attention(
+            "index scores", self.sequences / pieces, scored, heads=index.heads * self.layout.seq_len,
+            kv_heads=size / (index.head_dim * DTYPES[self.kernel_dtype].size),
+            key_dim=float(index.head_dim), value_dim=0.0, dtype=self.kernel_dtype,
+        )  # fmt: skip
+        return (Segment("index scores", "compute", cost),)
+
     def _over_prompt(self, mixer: Attention, name: str, pieces: Num) -> Segments:
         """A prompt: computing the pairs of queries and keys, or reading what was cached."""
-        context = np.inf if mixer.kind == "linear" else self._context(mixer)
-        flops = self._core_flops(mixer, context) / self.layout.tp / pieces
-        cost = self.costs.attention(name, flops, self.cache.attention_dtype, context)
         if mixer.kind == "linear":
+            cost = self._attend(mixer, name, self._linear(mixer), 1.0, pieces)
             return (Segment(name, "compute", cost),)
+        cost = self._attend(mixer, name, self._core_of(mixer), 1.0, pieces)
         kept = kept_keys(mixer, self.cache.context)
         read = self.costs.vector(f"{name}: cache", self.sequences / pieces * kept * self._token_bytes(mixer))
-        work = np.maximum(cost.work, read.work)
-        return (Segment(name, "compute", Cost(work, cost.launch, np.where(read.work >= work, work, 0.0))),)
+        return (Segment(name, "compute", longer(cost, read, np.array(True))),)
 
     def _state(self, mixer: Attention, name: str) -> Plain:
         """A linear mixer's step: its state is read and written once, whatever the context."""
@@ -262,92 +271,6 @@ class _CachedBuilder(Builder):
             value_dim=float(mixer.v_head_dim), item_size=STATE_SIZE,
         )  # fmt: skip
         return self._vector(name, 2.0 * size)
-
-
-def mean_cached_context(context: Num, new_tokens: Num, window: Num) -> Num:
-    r"""Keys that the queries of new tokens see on average after a context, under a causal mask.
-
-    .. math:: \bar c = \frac{P(c + s) - P(c)}{s}, \quad P(n) = n \bar c_w(n)
-
-    Parameters
-    ----------
-    context, new_tokens : number or array
-        Tokens before, c, and new ones, s.
-    window : number or array
-        Sliding window, w; infinity for none.
-
-    Returns
-    -------
-    number or array
-        Mean context; c + 1 for one token without a window,
-        :func:`mc2perf.equations.attention.mean_causal_context` without a context.
-
-    Notes
-    -----
-    P(n) are the pairs of queries and keys among the first n tokens.
-
-    Examples
-    --------
-    >>> float(mean_cached_context(10.0, 1.0, np.inf)), float(mean_cached_context(2.0, 4.0, np.inf))
-    (11.0, 4.5)
-    """
-    whole = context + new_tokens
-    before = context * attention.mean_causal_context(np.maximum(context, 1.0), window)
-    return (whole * attention.mean_causal_context(whole, window) - before) / new_tokens
-
-
-def keys_seen(
-    mixer: Attention,
-    context: Num,
-    new_tokens: Num,
-    run: Callable[..., Any] = lambda label, equation, **n: equation(**n),
-) -> Num:
-    """Keys that a new token sees on average: a window, compressed or picked keys, or all before it.
-
-    Parameters
-    ----------
-    mixer : Attention
-        Softmax or latent attention.
-    context, new_tokens : number or array
-        Tokens of a sequence in the cache, and new ones.
-    run : callable
-        Where equations are written down.
-
-    Returns
-    -------
-    number or array
-        Keys. The indexer that picks keys reads all of them beside, which is not counted.
-
-    Examples
-    --------
-    >>> wide = Attention(kind="softmax", heads=8, kv_heads=1, head_dim=64, v_head_dim=64, window=128)
-    >>> float(keys_seen(wide, 4096.0, 1.0)), float(keys_seen(wide, 99.0, 1.0))
-    (128.0, 100.0)
-    """
-    mean = partial(mean_cached_context, context, new_tokens)
-    near: Num = run(
-        "attention: context", mean_cached_context,
-        context=context, new_tokens=new_tokens, window=float(mixer.window) or np.inf,
-    )  # fmt: skip
-    if mixer.compression == 1 and not mixer.top_keys:
-        return near
-    far = mean(float(mixer.top_keys * mixer.compression) or np.inf) / mixer.compression
-    return np.minimum(mean(np.inf), far + (near if mixer.window else 0.0))
-
-
-def kept_keys(mixer: Attention, context: Num) -> Num:
-    """Keys of so many tokens that stay in the cache: those of the window, compressed ones, or all.
-
-    Examples
-    --------
-    >>> wide = Attention(kind="softmax", heads=8, kv_heads=1, head_dim=64, v_head_dim=64, window=128)
-    >>> float(kept_keys(wide, 4096.0)), float(kept_keys(wide, 100.0))
-    (128.0, 100.0)
-    """
-    near = np.minimum(context, float(mixer.window)) if mixer.window else 0.0 * context
-    if mixer.window and mixer.compression == 1 and not mixer.top_keys:
-        return near
-    return np.minimum(context, near + context / mixer.compression)
 
 
 def cache_of_sequence(model: Model, context: Num, kv_size: float, tp: float) -> Num:
@@ -376,14 +299,5 @@ def cache_of_sequence(model: Model, context: Num, kv_size: float, tp: float) -> 
     size: Num = 0.0
     for group in model.layers:
         if group.mixer:
-            size = size + group.count * _cache_of_layer(model.mixers[group.mixer], context, kv_size, tp)
+            size = size + group.count * cache_of_layer(model.mixers[group.mixer], context, kv_size, tp)
     return size
-
-
-def _cache_of_layer(mixer: Attention, context: Num, kv_size: float, tp: float) -> Num:
-    if mixer.kind == "linear":
-        key, value = float(mixer.head_dim), float(mixer.v_head_dim)
-        return memory.linear_state_bytes(1.0, 1.0, mixer.heads / tp, key, value, STATE_SIZE)
-    widths = Widths.of(mixer)
-    token = memory.kv_token_bytes(widths.kv_heads, widths.cached, 0.0, kv_size, tp)
-    return kept_keys(mixer, context) * token

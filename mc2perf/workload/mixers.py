@@ -13,7 +13,7 @@ from mc2perf.model import Attention
 from mc2perf.units import Num
 from mc2perf.workload.context_parallel import Sequence
 from mc2perf.workload.parts import Part, Plain, Ring, Segment, Segments
-from mc2perf.workload.tensor_parallel import TensorParallel
+from mc2perf.workload.sparse import Core, Sparse
 
 NORM_BYTES = 20.0
 """Bytes per token and hidden element of two norms and two residual additions in bf16 (5 reads, 5 writes)."""
@@ -23,21 +23,23 @@ BACKWARD_ATTENTION = 2.5
 
 
 @dataclass(frozen=True)
-class Mixers(TensorParallel):
+class Mixers(Sparse):
     """Builds the part of a layer that mixes tokens."""
 
     def _mixer_sizes(self, mixer: Attention) -> tuple[float, float]:
         """Columns of one matmul with the FLOPs of all input projections; inner width of the output one."""
-        out = mixer.output_parameters(self.model.hidden_size)
-        into = mixer.parameter_count(self.model.hidden_size) - out
+        hidden = self.model.hidden_size
+        out = mixer.output_parameters(hidden)
+        into = mixer.parameter_count(hidden) - mixer.indexer_parameters(hidden) - out
         return into / self.hidden / self.layout.tp, out / self.hidden / self.layout.tp
 
     def mixer(self, mixer: Attention) -> list[Part]:
-        """Norms, input projections, attention, output projection."""
+        """Norms, input projections, what picks keys, attention, output projection."""
         into, out = self._mixer_sizes(mixer)
         return [
             self._vector("norms", NORM_BYTES * self.layout.between * self.hidden),
             *self.gather_matmul("attention in", into, self.hidden),
+            *self._before_core(mixer),
             self._core(mixer, "attention", 1.0),
             *self.matmul_scatter("attention out", self.hidden, out),
         ]
@@ -48,40 +50,38 @@ class Mixers(TensorParallel):
         return [
             *self.matmul_scatter_backward("attention out", self.hidden, out),
             self._core(mixer, "attention backward", BACKWARD_ATTENTION),
+            *self.indexer_backward(mixer),
             *self.gather_matmul_backward("attention in", into, self.hidden),
             self._vector("norms backward", 2.0 * NORM_BYTES * self.layout.between * self.hidden),
         ]
 
+    def _before_core(self, mixer: Attention) -> list[Part]:
+        """What attention waits for beside its projections."""
+        return self.indexer(mixer)
+
     def _core(self, mixer: Attention, name: str, times: float) -> Plain:
         """Scores and values; with context parallelism between ranks that hold parts of a sequence."""
-        context = np.inf if mixer.kind == "linear" else self._context(mixer)
-        flops = times * self._core_flops(mixer, context) / self.layout.tp
+        core = self._linear(mixer) if mixer.kind == "linear" else self._core_of(mixer)
         if self.layout.cp == 1 or mixer.kind == "linear":
 
             def build(pieces: Num) -> Segments:
-                cost = self.costs.attention(name, flops / pieces, self.layout.attention_dtype, context)
-                return (Segment(name, "compute", cost),)
+                return (Segment(name, "compute", self._attend(mixer, name, core, times, pieces)),)
 
             return Plain(name, build)
-        cut = Sequence(self.costs, self.layout, mixer, name, flops, context, self.item, backward=times != 1.0)
+        cut = Sequence(
+            self.costs, self.layout, mixer, name, times * core.flops / self.layout.tp, core.context,
+            self.item, backward=times != 1.0,
+        )  # fmt: skip
         return Ring(name, cut.segments)
 
-    def _core_flops(self, mixer: Attention, context: Num) -> Num:
-        """FLOPs of scores and values (or of a linear state) for all tokens of a tensor-parallel group."""
-        rows, run = self.layout.gathered, self.costs.ledger.run
-        if mixer.kind == "linear":
-            linear: Num = run(
-                "mixer: FLOPs", attention.linear_mixer_flops,
-                tokens=rows, heads=float(mixer.heads),
-                key_dim=float(mixer.head_dim), value_dim=float(mixer.v_head_dim),
-            )  # fmt: skip
-            return linear
-        flops: Num = run(
-            "attention: FLOPs", attention.attention_flops,
-            tokens=rows, context=context, heads=float(mixer.heads),
+    def _linear(self, mixer: Attention) -> Core:
+        """A linear state for all tokens of a tensor-parallel group."""
+        flops = self.costs.ledger.run(
+            "mixer: FLOPs", attention.linear_mixer_flops,
+            tokens=self.layout.gathered, heads=float(mixer.heads),
             key_dim=float(mixer.head_dim), value_dim=float(mixer.v_head_dim),
         )  # fmt: skip
-        return flops
+        return Core(flops, np.inf, np.array(False))
 
     def _context(self, mixer: Attention) -> Num:
         return mean_context(mixer, self.layout.seq_len, self.costs.ledger.run)

@@ -97,7 +97,7 @@ class TensorParallel:
 
     def _alone(self, name: str, n: float, k: float, after: Segments, pieces: Num) -> Segments:
         cost = self._matmul(name, self.layout.gathered / pieces, n, k)
-        return (Segment(name, "compute", cost), *_shared_out(after, pieces))
+        return (Segment(name, "compute", cost), *shared_out(after, pieces))
 
     def _pieces(
         self, name: str, collective: str, n: float, k: float, width: float, after: Segments,
@@ -110,7 +110,7 @@ class TensorParallel:
         )
         if not local_first:
             whole = self._matmul(name, rows / pieces, n, k)
-            return PairPieces((), comm, (Segment(name, "compute", whole),), (), _shared_out(after, pieces))
+            return PairPieces((), comm, (Segment(name, "compute", whole),), (), shared_out(after, pieces))
         own = self._matmul(name, rows / tp, n, k)
         rest = self._matmul(name, rows * (tp - 1.0) / tp / pieces, n, k)
         return PairPieces(
@@ -118,7 +118,7 @@ class TensorParallel:
             comm,
             (Segment(name, "compute", rest),),
             (Segment(name, "compute", own),),
-            _shared_out(after, pieces),
+            shared_out(after, pieces),
         )
 
     def _matmul(self, name: str, rows: Num, n: float, k: float) -> Cost:
@@ -146,7 +146,7 @@ class TensorParallel:
         )
 
 
-def _shared_out(after: Segments, pieces: Num) -> Segments:
+def shared_out(after: Segments, pieces: Num) -> Segments:
     """Work that follows a pair, for one of n pieces; weight gradients are priced whole and shared out."""
     return tuple(
         s._replace(cost=Cost(s.cost.work / pieces, s.cost.launch, s.cost.memory / pieces)) for s in after
