@@ -8,8 +8,9 @@ import numpy as np
 
 from mc2perf.machine import Machine
 from mc2perf.model import Model
+from mc2perf.pipelines import Pipeline, pipeline_of
 from mc2perf.problems import did_you_mean
-from mc2perf.reasons import fractional, said
+from mc2perf.reasons import Reason, fractional, said
 from mc2perf.scenario import Scenario
 from mc2perf.units import Num
 from mc2perf.workload.layout import ORDER
@@ -86,11 +87,11 @@ def layout_problems(scenario: Scenario, model: Model, ep: float, etp: float, sta
         yield "token_dispatcher: an all_gather drops nothing; leave out capacity_factor or write all_to_all"
 
 
-def step_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str]:
+def step_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str | Reason]:
     """What contradicts itself in a whole training step; and what only a step takes."""
     if scenario.global_batch_size is None:
-        for name, idle in (("pp", 1.0), ("vpp", 1.0), ("recompute", "none"), ("grad_overlap", False),
-                           ("stage_layers", None)):  # fmt: skip
+        for name, idle in (("pp", 1.0), ("vpp", 1.0), ("pipeline", None), ("recompute", "none"),
+                           ("grad_overlap", False), ("stage_layers", None)):  # fmt: skip
             if getattr(scenario, name) != idle:
                 yield f"{name}: is part of a whole step; write --global-batch-size as well"
         return
@@ -100,14 +101,17 @@ def step_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str]:
     yield from _recompute_problems(scenario, model)
 
 
-def _pipeline_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str]:
+def _pipeline_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str | Reason]:
     """Layers that do not fill the stages, samples that do not fill the micro-batches."""
     assert scenario.global_batch_size is not None
-    chunks = scenario.pp * scenario.vpp
+    pipeline = pipeline_of(scenario.pipeline, scenario.vpp)
+    yield from _chunk_problems(scenario, pipeline)
+    chunks = pipeline.stages(scenario.pp) * scenario.vpp
     if scenario.stage_layers is not None:
         yield from _stage_problems(scenario, scenario.stage_layers, model)
     elif model.num_layers % chunks:
-        yield f"pp: {model.num_layers} layers do not divide by pp x vpp = {chunks:g}; write divisors"
+        cut = "pp x vpp" if pipeline.chunks == 1 else f"the {pipeline.chunks:g} chunks of pp stages"
+        yield f"pp: {model.num_layers} layers do not divide by {cut} = {chunks:g}; write divisors"
     size = np.asarray(samples_of(scenario))
     if (
         scenario.vpp > 1
@@ -120,6 +124,33 @@ def _pipeline_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[
     if np.any(fractional(scenario.global_batch_size / (size * dp))):
         most = f"{said(size * dp)} samples of dp x batch_size"
         yield f"global_batch_size: {scenario.global_batch_size:g} does not divide by {most}"
+    else:
+        yield from _batch_problems(scenario, pipeline, size * dp)
+
+
+def _chunk_problems(scenario: Scenario, pipeline: Pipeline) -> Iterator[str]:
+    """Stages that a pipeline cannot have."""
+    name = scenario.pipeline
+    if pipeline.interleaves and scenario.vpp == 1:
+        yield f"vpp: {name} cuts a stage into model chunks; write --vpp 2 or more"
+    if scenario.vpp > 1 and not pipeline.interleaves:
+        yield f"vpp: {name} does not interleave; leave it out, or write --pipeline interleaved"
+    if scenario.pp % pipeline.copies:
+        near = " or ".join(f"{pp:g}" for pp in (scenario.pp - 1, scenario.pp + 1) if pp)
+        yield f"pp: {name} feeds the pipeline from both ends, {scenario.pp:g} stages do not halve; write {near}"
+
+
+def _batch_problems(scenario: Scenario, pipeline: Pipeline, size: Num) -> Iterator[Reason]:
+    """Micro-batches, each of so many samples of all replicas, that a pipeline cannot take."""
+    assert scenario.global_batch_size is not None
+    n_mb, least = scenario.global_batch_size / size, pipeline.least(scenario.pp)
+    more = f"{scenario.pipeline} needs at least 2 x pp = {least:g} micro-batches, not {said(n_mb)}"
+    yield Reason(f"global_batch_size: {more}; write {said(least * size)} or more", n_mb < least)
+    halves = f"{scenario.pipeline} feeds half of the micro-batches at each end, {said(n_mb)} do not halve"
+    near = f"{said((n_mb - 1) * size)} or {said((n_mb + 1) * size)}"
+    yield Reason(
+        f"global_batch_size: {halves}; write {near}", (n_mb >= least) & fractional(n_mb / pipeline.copies)
+    )
 
 
 def _recompute_problems(scenario: Scenario, model: Model) -> Iterator[str]:
@@ -139,8 +170,11 @@ def _stage_problems(scenario: Scenario, given: str, model: Model) -> Iterator[st
     layers = layers_of_stages(given)
     if scenario.vpp > 1:
         yield "stage_layers: interleaved stages are even; leave it out or vpp"
-    if len(layers) != scenario.pp:
-        yield f"stage_layers: {len(layers)} stages are not pp = {scenario.pp:g}"
+    pipeline = pipeline_of(scenario.pipeline, scenario.vpp)
+    stages = pipeline.stages(scenario.pp)
+    if len(layers) != stages:
+        which = f"pp = {stages}" if pipeline.chunks == 1 else f"the {stages} half stages of {scenario.pipeline}"
+        yield f"stage_layers: {len(layers)} stages are not {which}"
     if sum(layers) != model.num_layers:
         yield f"stage_layers: {sum(layers):g} layers are not the model's {model.num_layers}"
 

@@ -11,6 +11,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from mc2perf.operators import DTYPES, MOE_LAYER, TARGETS
+from mc2perf.pipelines import PIPELINES
 from mc2perf.skew import Skew
 from mc2perf.units import CAPACITY, CHANCE, COUNT, EXPONENT, FACTOR, WIDTH, Dim, Num
 
@@ -185,6 +186,13 @@ class Scenario:
     sp: bool = _ask(True, "sequence parallelism beside tp; without it all-reduces", "where", only="model")
     pp: float = _ask(1.0, "pipeline stages", "where", dim=COUNT, only="model")
     vpp: float = _ask(1.0, "model chunks of a pipeline stage, interleaved", "where", dim=COUNT, only="model")
+    pipeline: str | None = _ask(
+        None,
+        "how micro-batches pass the stages (default: 1f1b, interleaved where vpp is above 1)",
+        "where",
+        choices=tuple(PIPELINES),
+        only="model",
+    )
     cp: float = _ask(1.0, "context-parallel ranks", "where", dim=COUNT, only="model")
     cp_kind: str = _ask(
         "ring",
