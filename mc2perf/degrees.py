@@ -137,7 +137,7 @@ def _chunk_problems(scenario: Scenario, pipeline: Pipeline) -> Iterator[str]:
         yield f"vpp: {name} does not interleave; leave it out, or write --pipeline interleaved"
     if scenario.pp % pipeline.copies:
         near = " or ".join(f"{pp:g}" for pp in (scenario.pp - 1, scenario.pp + 1) if pp)
-        yield f"pp: {name} feeds the pipeline from both ends, {scenario.pp:g} stages do not halve; write {near}"
+        yield f"pp: {name} feeds stages from both ends, {scenario.pp:g} do not halve; write {near}"
 
 
 def _batch_problems(scenario: Scenario, pipeline: Pipeline, size: Num) -> Iterator[Reason]:
@@ -173,7 +173,9 @@ def _stage_problems(scenario: Scenario, given: str, model: Model) -> Iterator[st
     pipeline = pipeline_of(scenario.pipeline, scenario.vpp)
     stages = pipeline.stages(scenario.pp)
     if len(layers) != stages:
-        which = f"pp = {stages}" if pipeline.chunks == 1 else f"the {stages} half stages of {scenario.pipeline}"
+        which = (
+            f"pp = {stages}" if pipeline.chunks == 1 else f"the {stages} half stages of {scenario.pipeline}"
+        )
         yield f"stage_layers: {len(layers)} stages are not {which}"
     if sum(layers) != model.num_layers:
         yield f"stage_layers: {sum(layers):g} layers are not the model's {model.num_layers}"

@@ -52,6 +52,10 @@ class Pipeline:
         """Micro-batches at least."""
         return LEAST_PER_DEVICE * pp if self.pairs else 1.0
 
+    def legal(self, pp: float, n_mb: float) -> int:
+        """The nearest number of micro-batches that it can take, no less than this one."""
+        return int(max(-(-n_mb // self.copies) * self.copies, self.least(pp)))
+
 
 PIPELINES = {
     "1f1b": Pipeline(
@@ -69,7 +73,8 @@ PIPELINES = {
         order=zb_h1,
     ),
     "dualpipe": Pipeline(
-        meaning="dualpipe: micro-batches enter at both ends, every NPU holds two stages; every step is played",
+        meaning="dualpipe: micro-batches enter at both ends, every NPU holds two stages; every step is"
+        " played",
         order=dualpipe,
         copies=2,
         pairs=True,
@@ -82,7 +87,7 @@ PIPELINES = {
         pairs=True,
     ),
 }
-"""Pipelines by name; Qi et al., 2023 (zb-h1, ZB1P in other places), DeepSeek-V3 (dualpipe), its folded half."""
+"""Pipelines by name: Qi et al., 2023 (zb-h1, elsewhere ZB1P), DeepSeek-V3 (dualpipe), its folded half."""
 
 
 def pipeline_of(name: str | None, vpp: float) -> Pipeline:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, groupby, pairwise
 
 from mc2perf.degrees import layers_of_stages
 from mc2perf.model import LayerGroup, Model
+from mc2perf.pipelines import pipeline_of
 from mc2perf.study import Study
 from mc2perf.workload.layout import Layout
 
@@ -33,9 +35,24 @@ def stage_counts(study: Study) -> list[list[float]]:
 def _stage_bounds(study: Study) -> list[float]:
     """Layers before every stage, and all of them."""
     assert study.model is not None
-    stages, given = int(study.scenario.pp), study.scenario.stage_layers
+    s = study.scenario
+    stages, given = pipeline_of(s.pipeline, s.vpp).stages(s.pp), s.stage_layers
     each = layers_of_stages(given) if given else [study.model.num_layers / stages] * stages
     return [0.0, *accumulate(each)]
+
+
+def held_stages(study: Study) -> list[tuple[int, ...]]:
+    """Stages of every NPU of a pipeline that differs from the others."""
+    s = study.scenario
+    return pipeline_of(s.pipeline, s.vpp).held(s.pp)
+
+
+def vocabulary_tables(study: Study, held: Sequence[int]) -> int:
+    """Embedding and output head among the stages of an NPU; tied, they are one where both are there."""
+    assert study.model is not None
+    last = max(stage for of in held_stages(study) for stage in of)
+    both = 0 in held and last in held
+    return (0 in held) + (last in held) - (both and study.model.tied_embeddings)
 
 
 def weights_of_a_rank(study: Study) -> tuple[float, float]:
@@ -45,11 +62,11 @@ def weights_of_a_rank(study: Study) -> tuple[float, float]:
     embedding = float(model.vocab_size * model.hidden_size) / layout.tp
     counts = stage_counts(study)
     found = []
-    for i, stage in enumerate(counts):
-        held = [(n, weights_of_a_layer(model, layout, g)) for n, g in zip(stage, model.layers, strict=True)]
-        ends = (i == 0) + (i == len(counts) - 1 and not (model.tied_embeddings and len(counts) == 1))
-        other, routed = (sum(n * of[kind] for n, of in held) for kind in (0, 1))
-        found.append((other + ends * embedding, routed))
+    for held in held_stages(study):
+        layers = [sum(of) for of in zip(*(counts[stage] for stage in held), strict=True)]
+        each = [(n, weights_of_a_layer(model, layout, g)) for n, g in zip(layers, model.layers, strict=True)]
+        other, routed = (sum(n * of[kind] for n, of in each) for kind in (0, 1))
+        found.append((other + vocabulary_tables(study, held) * embedding, routed))
     return max(found, key=sum)
 
 
@@ -79,7 +96,11 @@ def copied_parameters(model: Model, layout: Layout, group: LayerGroup) -> float:
 def data_groups(layout: Layout) -> tuple[tuple[float, float], tuple[float, float]]:
     """Ranks that hold the same weights and the distance between them: outside the experts, and of experts."""
     apart = [layout.stride(name) for name in ("cp", "dp") if getattr(layout, name) > 1]
-    dense = (layout.dp * layout.cp, min(apart, default=layout.tp))
+    if layout.copies > 1:
+        apart.append(layout.stride("pp"))
+    dense = (layout.dp * layout.cp * layout.copies, min(apart, default=layout.tp))
     if layout.ep == 1:
         return dense, dense
-    return dense, (layout.expert_ranks, layout.expert_stride("dp"))
+    alone = layout.copies > 1 and layout.expert_ranks == 1
+    stride = layout.expert_stride("pp" if alone else "dp")
+    return dense, (layout.expert_ranks * layout.copies, stride)

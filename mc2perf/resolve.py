@@ -18,6 +18,7 @@ from mc2perf.expert_groups import busiest_of, model_group, operator_group, skew_
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS, unquantised
+from mc2perf.pipelines import pipeline_of
 from mc2perf.problems import did_you_mean
 from mc2perf.reasons import Reason, fractional, refuse, said, said_once
 from mc2perf.scenario import COC_PARTS, Scenario, columns_of, inputs, is_operator
@@ -215,6 +216,7 @@ def model_layout(
         cp=scenario.cp,
         pp=scenario.pp,
         dp=npus / replica,
+        copies=float(pipeline_of(scenario.pipeline, scenario.vpp).copies),
         ep=ep,
         servers=1.0,
         dtype=scenario.dtype,

@@ -29,6 +29,7 @@ from mc2perf.workload.parts import (
     all_segments,
     in_turns,
     inverse_shares,
+    is_weight_gradient,
     launch_of,
     launches_of,
     reads_of,
@@ -337,12 +338,15 @@ def experts_micro_batch(path: ExpertPath, pieces: Num, on: Conditions) -> Timing
     return _exact(timing + serial(whole.weight_grads))
 
 
-def dual_batch(parts: Sequence[Part], share: float, on: Conditions) -> Timing:
+def dual_batch(parts: Sequence[Part], share: float, on: Conditions, put_off: bool = False) -> Timing:
     """Two batches half a step apart through the parts of a layer, per one whole batch.
 
     ``share`` is 1 for two whole micro-batches (training), 2 for the two halves of one batch (prefill).
+    Weight gradients that are ``put_off`` cover nothing.
     """
-    segments = tuple(s for part in parts for s in all_segments(part, share))
+    every = tuple(s for part in parts for s in all_segments(part, share))
+    segments = tuple(s for s in every if not (put_off and is_weight_gradient(s)))
+    later = serial(tuple(s for s in every if put_off and is_weight_gradient(s)))
     compute, comm = (
         [sum((s.cost.time for s in turn), 0.0) for turn in turns] for turns in in_turns(segments)
     )
@@ -352,4 +356,4 @@ def dual_batch(parts: Sequence[Part], share: float, on: Conditions) -> Timing:
         overlap.total, 2.0 * sum(compute), 2.0 * sum(comm), overlap.busy_compute, overlap.exposed_comm,
         2.0 * _memory(segments), 2.0 * launches_of(segments), reads=2.0 * reads_of(segments),
     )  # fmt: skip
-    return _exact(timing.times(per_batch))
+    return _exact(timing.times(per_batch) + later.times(share))

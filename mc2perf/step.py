@@ -5,33 +5,33 @@ Everything is per NPU of the slowest stage; what it waits for the others is idle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial, reduce
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mc2perf import schedules
 from mc2perf.answer import ROUNDING
-from mc2perf.costs import Cost
 from mc2perf.equations import steps, training
+from mc2perf.equations.stage_order import Work
+from mc2perf.equations.stage_play import makespan
 from mc2perf.outcomes import OUTCOMES
 from mc2perf.outcomes.outcome import Outcome, Traffic, WholeStep, serial_outcome
-from mc2perf.placement import data_groups, stage_counts, weights_of_a_rank
+from mc2perf.passes import Pass, Passes
+from mc2perf.pipelines import Pipeline, order_of, turns_of
+from mc2perf.placement import data_groups, weights_of_a_rank
 from mc2perf.schedules import Timing
 from mc2perf.study import LaidLayer, Study
 from mc2perf.units import Num
-from mc2perf.workload.parts import Part, all_segments
 
 GRADIENT_BYTES = 4.0
 """Gradients are accumulated and exchanged in float32. [B]"""
 
 STATE_BYTES = 12.0
 """Adam keeps master weights and both moments in float32. [B]"""
-
-AGAIN = {"selective": "attention", "activation": "activation"}
-"""Recompute of single kernels -> theirs: the core of the attention, or the activation function."""
 
 GRADIENT_PASSES = 2.0
 """Owned gradients are read for their norm, and by Adam."""
@@ -52,20 +52,17 @@ def as_step(study: Study, outcome: Outcome) -> Outcome:
     """The same outcome with its whole step, where a global batch makes one."""
     if study.scenario.global_batch_size is None or not outcome.layers or outcome.step is not None:
         return outcome
-    return replace(outcome, step=whole_step(study, outcome.layers))
+    return replace(outcome, step=whole_step(study, outcome.layers, outcome.schedule == "dual_batch"))
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One micro-batch on one pipeline stage: what the device takes, and with the host; its traffic. [s]"""
+class Device(NamedTuple):
+    """All micro-batches on a device, and the last pass that gradients may travel beside. [s]"""
 
-    timing: Timing
-    issued: Num
-    backward: Num
-    traffic: dict[str, Traffic]
+    work: Pass
+    covering: Num
 
 
-def whole_step(study: Study, layers: tuple[LaidLayer, ...]) -> WholeStep:
+def whole_step(study: Study, layers: tuple[LaidLayer, ...], paired: bool = False) -> WholeStep:
     """The step that these layers make.
 
     Parameters
@@ -74,172 +71,112 @@ def whole_step(study: Study, layers: tuple[LaidLayer, ...]) -> WholeStep:
         Layout, batch and machine.
     layers : tuple of LaidLayer
         Every group of equal layers under a schedule, then embedding and head.
+    paired : bool
+        Whether a forward and a backward hide each other's communication, where the pipeline pairs them.
     """
     layout, s = study.layout, study.scenario
     assert layout is not None and s.global_batch_size is not None
     n_mb = s.global_batch_size / (layout.dp * study.samples)
-    again = study.laid(partial(_named_only, AGAIN[s.recompute])) if s.recompute in AGAIN else ()
-    stages = [
-        _stage(study, layers, again, first, last, counts) for counts, first, last in _distinct_stages(study)
-    ]
-    times = [stage.issued for stage, _ in _paired(study, stages)]
-    pipeline = study.costs.ledger.run(
-        "pipeline of stages", steps.pipeline_parallel_time,
-        stage_times=np.stack(np.broadcast_arrays(*times), axis=-1), n_mb=n_mb, vpp=s.vpp,
-    )  # fmt: skip
-    slowest = _slowest(study, stages)
-    gradients, weights, optimizer = _after(study, slowest.backward)
+    passes = Passes(study, layers, paired)
+    in_formula = passes.pipeline.order is None
+    devices, pipeline = _in_formula(passes, n_mb) if in_formula else _played(passes, n_mb)
+    slowest = _slowest(devices)
+    gradients, weights, optimizer = _after(study, slowest.covering)
     total = pipeline + gradients.exposed + optimizer + weights.exposed
-    traffic = {name: Traffic(n_mb * t.comm, n_mb * t.exposed) for name, t in slowest.traffic.items()}
+    traffic = dict(slowest.work.traffic)
     traffic["dp"] = Traffic(gradients.comm + weights.comm, gradients.exposed + weights.exposed)
-    t = slowest.timing
-    busy, exposed = n_mb * t.busy + optimizer, n_mb * t.exposed + traffic["dp"].exposed
+    t = slowest.work.timing
+    busy, exposed = t.busy + optimizer, t.exposed + traffic["dp"].exposed
     idle = total - (busy + exposed)
     idle = np.where(idle > ROUNDING * total, idle, 0.0)
     timing = Timing(
         total=busy + exposed + idle,
-        compute=n_mb * t.compute + optimizer,
-        comm=n_mb * t.comm + traffic["dp"].comm,
+        compute=t.compute + optimizer,
+        comm=t.comm + traffic["dp"].comm,
         busy=busy,
         exposed=exposed,
-        memory=n_mb * t.memory + optimizer,
-        launches=n_mb * t.launches,
+        memory=t.memory + optimizer,
+        launches=t.launches,
         idle=idle,
     )
     return WholeStep(timing, traffic)
 
 
-# --- stages ------------------------------------------------------------------------------------------------
+# --- the pipeline ------------------------------------------------------------------------------------------
 
 
-def _distinct_stages(study: Study) -> Iterator[tuple[tuple[float, ...], bool, bool]]:
-    """Stages that differ: their layers, whether they hold the embedding, whether the head."""
-    counts = stage_counts(study)
-    last = len(counts) - 1
-    yield from dict.fromkeys((tuple(c), i == 0, i == last) for i, c in enumerate(counts))
+def _in_formula(passes: Passes, n_mb: Num) -> tuple[list[Device], Num]:
+    """One forward, one backward: the stages that differ, and the time of the pipeline."""
+    stages = range(len(passes.counts))
+    time = passes.study.costs.ledger.run(
+        "pipeline of stages", steps.pipeline_parallel_time,
+        stage_times=np.stack(np.broadcast_arrays(*(passes.whole(i).issued for i in stages)), axis=-1),
+        n_mb=n_mb, vpp=passes.study.scenario.vpp,
+    )  # fmt: skip
+    differ = {passes.key(i): i for i in stages}.values()
+    return [Device(passes.whole(i).times(n_mb), passes.backward_time(i)) for i in differ], time
 
 
-def _paired(study: Study, stages: list[Stage]) -> Iterator[tuple[Stage, int]]:
-    """Every stage of the pipeline, in order."""
-    counts = stage_counts(study)
-    last = len(counts) - 1
-    keys = list(_distinct_stages(study))
-    for i, c in enumerate(counts):
-        yield stages[keys.index((tuple(c), i == 0, i == last))], i
+def _played(passes: Passes, n_mb: Num) -> tuple[list[Device], Num]:
+    """Every step of the pipeline: its devices, and the time until the last one has ended."""
+    pipeline, pp = passes.pipeline, passes.study.scenario.pp
+    held = pipeline.held(pp)
+    steps_of = [set(order) for order in order_of(pipeline, pp, pipeline.legal(pp, float(np.max(n_mb))))]
+    one = [
+        {work: _step_of(passes, of, work) for work in kinds} for of, kinds in zip(held, steps_of, strict=True)
+    ]
+    times = [{work: step.issued for work, step in each.items()} for each in one]
+    time = _at_each(n_mb, lambda n: makespan(turns_of(pipeline, pp, pipeline.legal(pp, n)), times))
+    devices = []
+    for i, (of, each) in enumerate(zip(held, one, strict=True)):
+        counts = {work: _at_each(n_mb, partial(_count, pipeline, pp, i, work)) for work in each}
+        work = reduce(add, (step.times(counts[kind]) for kind, step in each.items()))
+        devices.append(Device(work, sum(passes.parts(stage).weights.timing.total for stage in of)))
+    return devices, time
 
 
-def _named_only(name: str, part: Part) -> Timing:
-    """The kernels of a part that bear a name: what selective recompute runs again."""
-    return schedules.serial(tuple(s for s in all_segments(part) if s.name == name))
+def _step_of(passes: Passes, held: tuple[int, ...], work: Work) -> Pass:
+    """What one step takes of a device that holds these stages."""
+    if work.forward is not None and work.backward is not None:
+        return passes.both(held[work.forward], held[work.backward])
+    parts = [passes.parts(held[chunk])[kind] for kind, chunk in enumerate(work) if chunk is not None]
+    return reduce(add, parts)
 
 
-def _stage(
-    study: Study,
-    layers: tuple[LaidLayer, ...],
-    again: tuple[LaidLayer, ...],
-    first: bool,
-    last: bool,
-    counts: tuple[float, ...],
-) -> Stage:
-    """Forward, backward, recompute and sends of one micro-batch."""
-    *groups, embedding, head = layers
-    ends = [embedding] * first + [head] * last
-    forward = _sum_of([(n, g.forward) for n, g in zip(counts, groups, strict=True)])
-    backward = _sum_of([(n, g.backward) for n, g in zip(counts, groups, strict=True)])
-    outer_forward, outer_backward = (
-        _sum_of([(1.0, getattr(end, which)) for end in ends]) for which in ("forward", "backward")
-    )
-    repeated = _recomputed(study, forward, again, counts)
-    sends = _sends(study, first, last)
-    passes = (forward, outer_forward, backward, outer_backward, repeated)
-    traffic = {
-        group: Traffic(
-            sum((p[group].comm for p in passes if group in p), 0.0),
-            sum((p[group].exposed for p in passes if group in p), 0.0),
-        )
-        for group in ("tp", "ep", "cp")
-        if any(group in p for p in passes)
-    }
-    # what is computed again runs between the layers of the backward pass
-    there, back = (
-        _sustained(study, sum((t for p in kind for t in p.values()), schedules.NOTHING))
-        for kind in ((forward, outer_forward), (backward, outer_backward, repeated))
-    )
-    everything, issued = there + back, study.issued(there, back)
-    if study.scenario.pp > 1:
-        traffic["pp"] = Traffic(sends.time, sends.time)
-        everything = everything + Timing(sends.time, 0.0, sends.time, 0.0, sends.time, 0.0, 0.0)
-        issued = issued + sends.time
-    return Stage(everything, issued, back.total, traffic)
+def _count(pipeline: Pipeline, pp: float, device: int, work: Work, n: float) -> float:
+    """How often a device runs a step."""
+    return float(order_of(pipeline, pp, pipeline.legal(pp, n))[device].count(work))
 
 
-def _sustained(study: Study, timing: Timing) -> Timing:
-    """Whole steps compute slower than single kernels: clocks under load, gaps between kernels."""
-    sustained = study.costs.machine.cube.sustained
-    study.costs.ledger.use("cube.sustained", sustained)
-    more = (1.0 / sustained - 1.0) * timing.compute
-    return timing._replace(total=timing.total + more, compute=timing.compute + more, busy=timing.busy + more)
+def _at_each(n_mb: Num, value: Callable[[float], Num]) -> Num:
+    """A value for every number of micro-batches, row by row."""
+    numbers = np.unique(n_mb)
+    values = [value(n) for n in numbers]
+    if len(values) == 1:
+        return values[0]
+    return np.select([np.asarray(n_mb) == n for n in numbers], values)
 
 
-def _sum_of(parts: list[tuple[float, dict[str, Timing]]]) -> dict[str, Timing]:
-    """Layers added up, apart by group."""
-    found: dict[str, Timing] = {}
-    for count, timings in parts:
-        for group, timing in timings.items():
-            if count:
-                found[group] = found.get(group, schedules.NOTHING) + timing.times(count)
-    return found
-
-
-def _recomputed(
-    study: Study, forward: dict[str, Timing], again: tuple[LaidLayer, ...], counts: tuple[float, ...]
-) -> dict[str, Timing]:
-    """What the backward pass computes once more."""
-    method, _, number = study.scenario.recompute.partition(":")
-    if again:
-        return _sum_of([(n, g.forward) for n, g in zip(counts, again, strict=False)])
-    if method == "none":
-        return {}
-    here = sum(counts)
-    share = min(float(number) / here, 1.0) if method == "block" else 1.0
-    return {group: timing.times(share) for group, timing in forward.items()}
-
-
-def _sends(study: Study, first: bool, last: bool) -> Cost:
-    """Activations to the next stage and gradients to the one before, for every chunk of the stage."""
-    layout, s = study.layout, study.scenario
-    assert layout is not None and study.model is not None
-    if s.pp == 1:
-        return Cost(0.0, 0.0)
-    size = layout.between * float(study.model.hidden_size) * 2.0
-    one = study.costs.send("pipeline send", size, layout.stride("pp"))
-    # every chunk hands on its activations and returns its gradients; the very first and last only one of both
-    times = 2.0 * s.vpp - float(first) - float(last)
-    return Cost(times * one.work, times * one.launch)
-
-
-def _slowest(study: Study, stages: list[Stage]) -> Stage:
-    """The stage that takes longest, row by row."""
-    times = np.stack(np.broadcast_arrays(*(stage.issued for stage in stages)), axis=-1)
+def _slowest(devices: list[Device]) -> Device:
+    """The device that works longest, row by row."""
+    times = np.stack(np.broadcast_arrays(*(device.work.issued for device in devices)), axis=-1)
     at = np.argmax(times, axis=-1)
 
-    def pick(values: list[Num]) -> Num:
+    def pick(values: Iterable[Num]) -> Num:
         columns = np.stack([np.broadcast_to(v, at.shape) for v in values], axis=-1)
         picked: NDArray[np.float64] = np.take_along_axis(columns, at[..., None], axis=-1)[..., 0]
         return picked
 
-    timing = Timing(*(pick(list(column)) for column in zip(*(stage.timing for stage in stages), strict=True)))
-    names = dict.fromkeys(name for stage in stages for name in stage.traffic)
+    works = [device.work for device in devices]
+    timing = Timing(*map(pick, zip(*(work.timing for work in works), strict=True)))
+    names = dict.fromkeys(name for work in works for name in work.traffic)
     none = Traffic(0.0, 0.0)
     traffic = {
-        name: Traffic(
-            pick([stage.traffic.get(name, none).comm for stage in stages]),
-            pick([stage.traffic.get(name, none).exposed for stage in stages]),
-        )
+        name: Traffic(*map(pick, zip(*(work.traffic.get(name, none) for work in works), strict=True)))
         for name in names
     }
-    issued, backward = (pick([getattr(stage, name) for stage in stages]) for name in ("issued", "backward"))
-    return Stage(timing, issued, backward, traffic)
+    slowest = Pass(timing, pick(work.issued for work in works), traffic)
+    return Device(slowest, pick(device.covering for device in devices))
 
 
 # --- after the pipeline ------------------------------------------------------------------------------------

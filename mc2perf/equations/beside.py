@@ -1,4 +1,4 @@
-"""Two passes of different micro-batches beside each other: a forward and a backward, as DualPipe pairs them."""
+"""Passes of two micro-batches beside each other: a forward and a backward, as DualPipe pairs them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _least(
         both = stretched(compute, comm, compute, comm, comm_slowdown, compute_slowdown)
         ways.append(before[:, i - 1] + np.stack(np.broadcast_arrays(both.total, both.busy_compute)))
         ways[2][:, (i == 0) | (j == 0)] = np.inf
-    least = ways[0]
+    least: NDArray[Any] = ways[0]
     for way in ways[1:]:
         least = np.where(way[0] < least[0], way, least)
     return least

@@ -8,8 +8,9 @@ from mc2perf import schedules
 from mc2perf.operators import OPERATORS
 from mc2perf.outcomes.best import Numbers
 from mc2perf.outcomes.outcome import ONE, Outcome, equal_to_serial, refused_outcome
+from mc2perf.pipelines import pipeline_of
 from mc2perf.reasons import Reason
-from mc2perf.schedules import Timing
+from mc2perf.schedules import Conditions, Timing
 from mc2perf.study import GROUPS, Counts, LaidLayer, Study, by_group
 from mc2perf.units import Num
 from mc2perf.workload.parts import ExpertPath, Pair, Part
@@ -69,25 +70,42 @@ def dual_batch(study: Study, serial: Outcome) -> Outcome:
     if not training and study.model is not None:
         alone = "needs two samples to overlap; raise batch_size to 2"
         reasons = (*reasons, Reason(alone, np.less(study.samples, 2.0)))
-    worst = max(parts, key=lambda part: part.ranks)
-    on, share = study.conditions(worst), 1.0 if training else 2.0
-
-    def turn(parts: tuple[Part, ...], ends: bool) -> dict[str, Timing]:
-        if ends or not parts:
-            return by_group(parts, schedules.pair_serial)
-        return {GROUPS[type(worst)]: schedules.dual_batch(parts, share, on)}
-
-    layers = tuple(
-        LaidLayer(layer.count, turn(layer.forward, layer.ends), turn(layer.backward, layer.ends))
-        for layer in study.layers
-    )
+    share = 1.0 if training else 2.0
+    pipeline = pipeline_of(study.scenario.pipeline, study.scenario.vpp)
     return Outcome(
         schedule="dual_batch",
-        layers=layers,
+        # where a pipeline pairs forwards with backwards, a pass of its own has nobody beside it
+        layers=serial.layers if pipeline.pairs else _in_lockstep(study, share, pipeline.order is not None),
         pieces=2.0 * ONE,
         piece_rows=study.rows / share,
         refused=reasons,
     )
+
+
+def _in_lockstep(study: Study, share: float, put_off: bool) -> tuple[LaidLayer, ...]:
+    """All layers as two batches walk through them, all but the ends of the model."""
+    group, on = GROUPS[type(_widest(study))], batches_meet(study)
+
+    def turn(parts: tuple[Part, ...], ends: bool) -> dict[str, Timing]:
+        if ends or not parts:
+            return by_group(parts, schedules.pair_serial)
+        return {group: schedules.dual_batch(parts, share, on, put_off)}
+
+    return tuple(
+        LaidLayer(layer.count, turn(layer.forward, layer.ends), turn(layer.backward, layer.ends))
+        for layer in study.layers
+    )
+
+
+def _widest(study: Study) -> ExpertPath | Pair:
+    """The part that communicates between most ranks."""
+    parts: list[ExpertPath | Pair] = [*study.of_kind(ExpertPath), *study.of_kind(Pair)]
+    return max(parts, key=lambda part: part.ranks)
+
+
+def batches_meet(study: Study) -> Conditions:
+    """Engines under two batches, one of which communicates while the other computes."""
+    return study.conditions(_widest(study))
 
 
 def _equal_or_refused(study: Study, serial: Outcome, schedule: str, reason: str) -> Outcome:

@@ -14,7 +14,10 @@ ORDER = ("tp", "cp", "ep", "dp", "pp")
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a model lies on the machine: tokens of one NPU, parallel degrees, types, routing, software."""
+    """How a model lies on the machine: tokens of one NPU, parallel degrees, types, routing, software.
+
+    ``copies`` of every pipeline stage are on NPUs of one pipeline.
+    """
 
     tokens: Num
     seq_len: Num
@@ -33,6 +36,7 @@ class Layout:
     cp: float = 1.0
     pp: float = 1.0
     dp: float = 1.0
+    copies: float = 1.0
     etp: float = 1.0
     order: tuple[str, ...] = ORDER
     ulysses: float = 1.0

@@ -33,6 +33,14 @@ class Segment(NamedTuple):
 Segments = tuple[Segment, ...]
 
 
+def is_weight_gradient(segment: Segment) -> bool:
+    """Whether nothing but the optimizer waits for it: matmuls of weight gradients, and their sums.
+
+    Those of the router, of shared experts and of the embedding are part of kernels that do more.
+    """
+    return " wgrad" in segment.name
+
+
 def time_of(segments: Segments, engine: str) -> Num:
     """Sum of the times on one engine. [s]"""
     return sum((s.cost.time for s in segments if s.engine == engine), 0.0)
