@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from mc2perf.operators import unquantised
+from mc2perf.pipelines import pipeline_of
 from mc2perf.scenario import Scenario
 from mc2perf.skew import Drawn
 from mc2perf.study import Study
@@ -148,4 +149,12 @@ def _step_assumptions(scenario: Scenario) -> Iterator[str]:
     yield f"Adam in float32, {shards} the data-parallel ranks; gradients travel in float32 {beside}"
     order = scenario.rank_order.replace("-", ", ")
     yield f"ranks lie {order} from neighbours outwards, experts without cp; sends between stages are exposed"
-    yield "stages run one forward, one backward; the slowest sets the pace, all fill and drain the pipeline"
+    pipeline = pipeline_of(scenario.pipeline, scenario.vpp)
+    yield pipeline.meaning
+    if pipeline.order is not None:
+        yield "weight gradients of router and shared experts are not put off, they share kernels with others"
+    if pipeline.pairs and scenario.schedule in ("all", "dual_batch"):
+        yield (
+            "dual_batch: communication and sends hide where a forward meets a backward on an NPU, in the best"
+            " order of whole turns; passes that fill and drain the pipeline hide nothing"
+        )

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from mc2perf.equations import activations, memory
 from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES
-from mc2perf.placement import data_groups, stage_counts, weights_of_a_layer
+from mc2perf.pipelines import Pipeline, at_each, held_at_once, pipeline_of
+from mc2perf.placement import data_groups, held_stages, stage_counts, vocabulary_tables, weights_of_a_layer
 from mc2perf.problems import InputError
 from mc2perf.resolve import cache_of
 from mc2perf.step import GRADIENT_BYTES, STATE_BYTES
@@ -121,13 +122,12 @@ def footprint_of(study: Study) -> Footprint:
     study.costs.ledger.use("memory.capacity", machine.memory.capacity)
     holding = _Holding(study, study.model, study.layout)
     counts = stage_counts(study)
-    stages = [holding.stage(i, numbers, len(counts)) for i, numbers in enumerate(counts)]
-    parts, stage = _fullest(stages)
+    parts, stage = _fullest([holding.device(held, counts) for held in held_stages(study)])
     return Footprint(
         parts=parts,
         capacity=float(machine.memory.capacity),
         stage=stage,
-        stages=len(counts),
+        stages=int(study.scenario.pp),
         assumptions=tuple(_assumptions(study, study.model)),
     )
 
@@ -180,6 +180,17 @@ class _Layer(NamedTuple):
     cache: Num
 
 
+_Layers = list[tuple[float, _Layer]]
+"""How many layers of which kind."""
+
+
+def _most(held: Sequence[tuple[int, int]], kept: Sequence[Num]) -> Num:
+    """The most that a device keeps, of so many micro-batches of each of its chunks. [B]"""
+    sums = [sum((n * size for n, size in zip(of, kept, strict=False)), 0.0) for of in held]
+    most: Num = np.max(np.stack(np.broadcast_arrays(*sums)), axis=0)
+    return most
+
+
 @dataclass(frozen=True)
 class _Holding:
     """Counts the bytes of one layer of every kind, then of a stage."""
@@ -212,6 +223,10 @@ class _Holding:
         return self.study.scenario.phase == "train"
 
     @property
+    def pipeline(self) -> Pipeline:
+        return pipeline_of(self.study.scenario.pipeline, self.study.scenario.vpp)
+
+    @property
     def whole_step(self) -> bool:
         return self.study.scenario.global_batch_size is not None
 
@@ -222,38 +237,40 @@ class _Holding:
         """One layer of every group."""
         return [self._layer(group) for group in self.model.layers]
 
-    def stage(self, i: int, counts: Sequence[float], stages: int) -> dict[str, Num]:
-        """Everything that an NPU of a stage holds."""
-        here = [(n, layer) for n, layer in zip(counts, self.layers, strict=True) if n]
-        ends = (i == 0) + (i == stages - 1 and not (self.model.tied_embeddings and stages == 1))
-        embeddings = ends * float(self.model.vocab_size) * self.hidden / self.layout.tp
+    def device(self, held: Sequence[int], counts: Sequence[Sequence[float]]) -> dict[str, Num]:
+        """Everything that an NPU of some stages holds."""
+        chunks = [
+            [(n, layer) for n, layer in zip(counts[stage], self.layers, strict=True) if n] for stage in held
+        ]
+        here = [pair for chunk in chunks for pair in chunk]
+        tables = vocabulary_tables(self.study, held)
+        embeddings = tables * float(self.model.vocab_size) * self.hidden / self.layout.tp
         dense = embeddings + sum(n * layer.dense for n, layer in here)
         routed = sum(n * layer.routed for n, layer in here)
-        of_phase = self._training if self.train else self._prefill
-        held = of_phase(i, here, (dense, routed), i == stages - 1)
+        head = self._head() if len(counts) - 1 in held else 0.0
+        if self.train:
+            kept = self._training(held[0], chunks, (dense, routed), head)
+        else:
+            kept = self._prefill(here, (dense, routed), head)
         window = BUFFERS_OF_A_COMMUNICATOR * self.study.scenario.hccl_buffsize * MIB
-        return held | {"communication windows": window * len(communicators(self.study))}
+        return kept | {"communication windows": window * len(communicators(self.study))}
 
     def _training(
-        self, i: int, here: list[tuple[float, _Layer]], weights: tuple[float, float], last: bool
+        self, device: int, chunks: Sequence[_Layers], weights: tuple[float, float], head: Num
     ) -> dict[str, Num]:
-        head = self._head() if last else 0.0
-        again = [self._recomputed(layer, here) for _, layer in here]
-        kept = sum((n * self._between_passes(layer, here) for n, layer in here), 0.0)
+        again = [self._recomputed(layer, here) for here in chunks for _, layer in here]
+        kept = [sum((n * self._between_passes(layer, here) for n, layer in here), 0.0) for here in chunks]
         working = np.max(np.broadcast_arrays(head, *again), axis=0)
         return {
             "weights": self._state(weights, weight=self.item),
             "gradients": self._state(weights, gradient=GRADIENT_BYTES),
             "optimizer": self._state(weights, optimizer=STATE_BYTES) if self.whole_step else 0.0,
-            "activations": self._in_flight(i) * kept,
+            "activations": self._in_flight(device, kept),
             "logits or a layer computed again": working,
         }
 
-    def _prefill(
-        self, i: int, here: list[tuple[float, _Layer]], weights: tuple[float, float], last: bool
-    ) -> dict[str, Num]:
+    def _prefill(self, here: _Layers, weights: tuple[float, float], head: Num) -> dict[str, Num]:
         one = [layer.kept for _, layer in here]
-        head = self._head() if last else 0.0
         return {
             "weights": self._state(weights, weight=DTYPES[self.layout.dtype].size),
             "KV cache": sum((n * layer.cache for n, layer in here), 0.0),
@@ -275,33 +292,38 @@ class _Holding:
             )  # fmt: skip
         return total
 
-    def _in_flight(self, i: int) -> Num:
-        """Micro-batches whose backward pass has not ended; two batches half a step apart are one more."""
-        s = self.study.scenario
+    def _in_flight(self, device: int, kept: Sequence[Num]) -> Num:
+        """Micro-batches whose backward pass has not ended, of each chunk of a device that keeps so much. [B]
+
+        Two batches half a step apart are one more.
+        """
+        s, pipeline = self.study.scenario, self.pipeline
         one_more = float(s.schedule == "dual_batch")
         if s.global_batch_size is None:
-            return 1.0 + one_more
+            return (1.0 + one_more) * kept[0]
         n_mb = s.global_batch_size / (self.layout.dp * self.study.samples)
-        chunks = activations.chunks_in_flight(self.layout.pp, float(i), n_mb, s.vpp)
-        return np.minimum(chunks + one_more, n_mb * s.vpp) / s.vpp
+        if pipeline.order is not None:
+            return at_each(n_mb, lambda n: _most(held_at_once(pipeline, s.pp, device, n), kept))
+        chunks = activations.chunks_in_flight(self.layout.pp, float(device), n_mb, s.vpp)
+        return np.minimum(chunks + one_more, n_mb * s.vpp) / s.vpp * kept[0]
 
     # --- recompute ---------------------------------------------------------------------------------------
 
-    def _share(self, here: list[tuple[float, _Layer]]) -> float:
-        """Share of the stage's layers of which only the input is kept."""
+    def _share(self, here: _Layers) -> float:
+        """Share of the layers of a chunk of which only the input is kept."""
         method, _, number = self.study.scenario.recompute.partition(":")
         if method == "block":
-            return min(float(number) / sum(n for n, _ in here), 1.0)
+            return min(float(number) / (self.pipeline.chunks * sum(n for n, _ in here)), 1.0)
         return float(method == "full")
 
-    def _between_passes(self, layer: _Layer, here: list[tuple[float, _Layer]]) -> Num:
+    def _between_passes(self, layer: _Layer, here: _Layers) -> Num:
         """What a layer keeps from its forward to its backward pass."""
         if self.study.scenario.recompute == "selective":
             return layer.kept - layer.statistics
         share = self._share(here)
         return share * layer.boundary + (1.0 - share) * layer.kept
 
-    def _recomputed(self, layer: _Layer, here: list[tuple[float, _Layer]]) -> Num:
+    def _recomputed(self, layer: _Layer, here: _Layers) -> Num:
         """What stands there once more while a layer is computed again; its input is there already."""
         if self.study.scenario.recompute == "selective":
             return layer.statistics
@@ -435,4 +457,4 @@ def _of_training(study: Study, model: Model) -> Iterator[str]:
         return
     shared = "shared by dp" if s.distributed_optimizer else "whole on every rank"
     yield f"Adam keeps master weights and two moments in float32, {shared}"
-    yield "1F1B: as many micro-batches in flight as stages follow, itself included"
+    yield pipeline_of(s.pipeline, s.vpp).keeps

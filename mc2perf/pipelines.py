@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mc2perf.equations.stage_order import Work, dualpipe, zb_h1
+import numpy as np
+
+from mc2perf.equations.stage_order import Work, dualpipe, most_held, zb_h1
 from mc2perf.equations.stage_play import Turn, turns
+from mc2perf.units import Num
 
 LEAST_PER_DEVICE = 2.0
 """Micro-batches of every device at least, where forwards run beside backwards (deepseek-ai/DualPipe)."""
@@ -23,6 +26,7 @@ class Pipeline:
     """
 
     meaning: str
+    keeps: str = "1F1B: as many micro-batches in flight as stages follow, itself included"
     order: Callable[[int, int, int], list[Work]] | None = None
     chunks: int = 1
     copies: int = 1
@@ -70,11 +74,15 @@ PIPELINES = {
     "zb-h1": Pipeline(
         meaning="zb-h1: stages run one forward, one backward, the i-th one i weight gradients behind; every"
         " step is played",
+        keeps="zb-h1: every stage keeps as many micro-batches as the first, until their weight gradients are"
+        " done",
         order=zb_h1,
     ),
     "dualpipe": Pipeline(
         meaning="dualpipe: micro-batches enter at both ends, every NPU holds two stages; every step is"
         " played",
+        keeps="dualpipe: an NPU keeps pp + 1 micro-batches of a stage, until their weight gradients are done;"
+        " its two stages are on another NPU as well",
         order=dualpipe,
         copies=2,
         pairs=True,
@@ -82,6 +90,8 @@ PIPELINES = {
     "dualpipev": Pipeline(
         meaning="dualpipev: every NPU holds two half stages, of a pipeline folded into a V; every step is"
         " played",
+        keeps="dualpipev: an NPU keeps 2 pp + 1 micro-batches of half a stage, until their weight gradients"
+        " are done",
         order=dualpipe,
         chunks=2,
         pairs=True,
@@ -115,3 +125,26 @@ def turns_of(pipeline: Pipeline, pp: float, n_mb: int) -> list[Turn]:
     held = pipeline.held(pp)
     route = {stage: (device, chunk) for device, of in enumerate(held) for chunk, stage in enumerate(of)}
     return turns(order_of(pipeline, pp, n_mb), [route[stage] for stage in sorted(route)])
+
+
+@lru_cache(maxsize=1024)
+def held_at_once(pipeline: Pipeline, pp: float, device: int, n_mb: float) -> list[tuple[int, int]]:
+    """Micro-batches of each chunk that a device keeps at once; more do not change it from two a device on."""
+    few = min(n_mb, LEAST_PER_DEVICE * pp)
+    return most_held(order_of(pipeline, pp, pipeline.legal(pp, few))[device])
+
+
+def at_each(n_mb: Num, value: Callable[[float], Num]) -> Num:
+    """A value for every number of micro-batches, row by row.
+
+    Examples
+    --------
+    >>> at_each(np.array([2.0, 3.0, 2.0]), lambda n: 10.0 * n).tolist()
+    [20.0, 30.0, 20.0]
+    """
+    numbers = np.unique(n_mb)
+    values = [value(float(n)) for n in numbers]
+    if len(values) == 1:
+        return values[0]
+    picked: Num = np.select([np.asarray(n_mb) == n for n in numbers], values)
+    return picked

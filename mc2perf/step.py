@@ -21,7 +21,7 @@ from mc2perf.equations.stage_play import makespan
 from mc2perf.outcomes import OUTCOMES
 from mc2perf.outcomes.outcome import Outcome, Traffic, WholeStep, serial_outcome
 from mc2perf.passes import Pass, Passes
-from mc2perf.pipelines import Pipeline, order_of, turns_of
+from mc2perf.pipelines import Pipeline, at_each, order_of, turns_of
 from mc2perf.placement import data_groups, weights_of_a_rank
 from mc2perf.schedules import Timing
 from mc2perf.study import LaidLayer, Study
@@ -126,10 +126,10 @@ def _played(passes: Passes, n_mb: Num) -> tuple[list[Device], Num]:
         {work: _step_of(passes, of, work) for work in kinds} for of, kinds in zip(held, steps_of, strict=True)
     ]
     times = [{work: step.issued for work, step in each.items()} for each in one]
-    time = _at_each(n_mb, lambda n: makespan(turns_of(pipeline, pp, pipeline.legal(pp, n)), times))
+    time = at_each(n_mb, lambda n: makespan(turns_of(pipeline, pp, pipeline.legal(pp, n)), times))
     devices = []
     for i, (of, each) in enumerate(zip(held, one, strict=True)):
-        counts = {work: _at_each(n_mb, partial(_count, pipeline, pp, i, work)) for work in each}
+        counts = {work: at_each(n_mb, partial(_count, pipeline, pp, i, work)) for work in each}
         work = reduce(add, (step.times(counts[kind]) for kind, step in each.items()))
         devices.append(Device(work, sum(passes.parts(stage).weights.timing.total for stage in of)))
     return devices, time
@@ -146,15 +146,6 @@ def _step_of(passes: Passes, held: tuple[int, ...], work: Work) -> Pass:
 def _count(pipeline: Pipeline, pp: float, device: int, work: Work, n: float) -> float:
     """How often a device runs a step."""
     return float(order_of(pipeline, pp, pipeline.legal(pp, n))[device].count(work))
-
-
-def _at_each(n_mb: Num, value: Callable[[float], Num]) -> Num:
-    """A value for every number of micro-batches, row by row."""
-    numbers = np.unique(n_mb)
-    values = [value(n) for n in numbers]
-    if len(values) == 1:
-        return values[0]
-    return np.select([np.asarray(n_mb) == n for n in numbers], values)
 
 
 def _slowest(devices: list[Device]) -> Device:

@@ -269,7 +269,9 @@ def _step_layout(scenario: Scenario, layout: Layout, samples: Num) -> dict[str, 
     if scenario.global_batch_size is None:
         return {}
     n_mb = scenario.global_batch_size / (layout.dp * samples)
-    return {"pp": layout.pp, "dp": layout.dp, "cp": layout.cp, "micro_batches_of_a_step": n_mb}
+    asked = {"pipeline": scenario.pipeline} if scenario.pipeline else {}
+    layers = {"pp": layout.pp, **asked, "dp": layout.dp, "cp": layout.cp}
+    return {**layers, "micro_batches_of_a_step": n_mb}
 
 
 def _imbalance(

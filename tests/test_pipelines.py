@@ -1,0 +1,273 @@
+"""Training steps under every pipeline: the player against closed forms, passes beside each other, memory."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mc2perf import pipelines
+from mc2perf.answer import Answer, Row
+from mc2perf.api import estimate
+from mc2perf.equations.beside import beside
+from mc2perf.equations.overlap import lockstep, stretched
+from mc2perf.equations.stage_order import Work
+from mc2perf.pipelines import PIPELINES, Pipeline
+from mc2perf.problems import InputError
+from mc2perf.readers.models import load_model
+
+DENSE: dict[str, Any] = {"target": "llama-2-7b", "hardware": "atlas_800t_a2", "schedule": "serial", "tp": 4}
+MOE: dict[str, Any] = {
+    "target": "deepseek-v3", "hardware": "h800_sxm", "ep": 64, "pp": 4, "dp": 64, "dispatch_dtype": "fp8",
+    "stage_layers": "16-15-15-15", "global_batch_size": 64 * 32, "schedule": "dual_batch",
+}  # fmt: skip
+HALVES = "-".join(["8"] * 5 + ["7"] * 3)
+
+
+def answer(**given: Any) -> Answer:
+    return estimate(given.pop("target"), **given)
+
+
+def row(**given: Any) -> Row:
+    return answer(**given).rows[-1]
+
+
+def close(expected: float) -> Any:
+    return pytest.approx(expected, rel=1e-9)
+
+
+# --- every step played, from a whole model on
+
+
+def one_forward_one_backward(device: int, devices: int, n_mb: int) -> list[Work]:
+    warm_up = min(devices - device - 1, n_mb)
+    back = [Work(None, 0, 0)]
+    steady = [Work(forward=0), *back] * (n_mb - warm_up)
+    return [Work(forward=0)] * warm_up + steady + back * warm_up
+
+
+@pytest.mark.parametrize("n_mb", [1, 3, 4, 9])
+@pytest.mark.parametrize("layout", [{"pp": 4}, {"pp": 8, "recompute": "full"}, {"pp": 2, "sp": False}])
+def test_1f1b_played_is_the_closed_form(
+    monkeypatch: pytest.MonkeyPatch, n_mb: int, layout: dict[str, Any]
+) -> None:
+    """The head makes the last stage the slowest, where the closed form is exact."""
+    asked = {**DENSE, **layout, "dp": 1, "nodes": 4, "global_batch_size": n_mb}
+    asked = {**asked, "nodes": max(1, layout["pp"] * 4 // 8), "set": {"host.per_training_launch": "0 us"}}
+    in_formula = row(**asked)
+    played = Pipeline(meaning="1F1B, played", order=one_forward_one_backward)
+    monkeypatch.setitem(pipelines.PIPELINES, "1f1b", played)
+    step = row(**asked)
+    assert step.total_time == close(in_formula.total_time)
+    assert step.compute_time == close(in_formula.compute_time)
+    assert step.traffic["pp"] == pytest.approx(in_formula.traffic["pp"])
+
+
+@pytest.mark.parametrize("pipeline", ["zb-h1", "dualpipev"])
+@pytest.mark.parametrize("host", ["eager", "graph"])
+def test_one_stage_has_no_pipeline(pipeline: str, host: str) -> None:
+    alone = {**DENSE, "tp": 8, "dp": 1, "nodes": 1, "global_batch_size": 8, "host": host}
+    assert row(**alone, pipeline=pipeline).total_time == close(row(**alone).total_time)
+
+
+@pytest.mark.parametrize("pipeline", ["zb-h1", "dualpipe", "dualpipev"])
+@pytest.mark.parametrize("schedule", ["serial", "mc2", "coc", "dual_batch"])
+def test_steps_of_every_pipeline_add_up(pipeline: str, schedule: str) -> None:
+    layout = {**DENSE, "pp": 4, "dp": 2, "global_batch_size": 32, "recompute": "selective"}
+    step = row(**{**layout, "schedule": schedule}, pipeline=pipeline)
+    busy = step.compute_time + step.compute_stretch
+    assert step.total_time == close(busy + step.exposed_comm_time + step.free_time)
+    assert sum(comm for comm, _ in step.traffic.values()) == close(step.comm_time)
+    assert sum(exposed for _, exposed in step.traffic.values()) == close(step.exposed_comm_time)
+    assert all(0.0 <= exposed <= comm * (1 + 1e-12) for comm, exposed in step.traffic.values())
+
+
+def test_weight_gradients_that_are_put_off_fill_the_bubble() -> None:
+    layout = {**DENSE, "pp": 4, "dp": 1, "nodes": 2, "global_batch_size": 16}
+    steps = {name: row(**layout, pipeline=name) for name in ("1f1b", "zb-h1", "dualpipe", "dualpipev")}
+    idle = {name: step.bubble_share * step.total_time for name, step in steps.items()}
+    assert idle["1f1b"] > idle["zb-h1"] > idle["dualpipe"]
+    assert idle["1f1b"] > idle["zb-h1"] > idle["dualpipev"]
+    layer = row(**DENSE)
+    there, back = (sum(of.values()) for of in (layer.segments, layer.backward_segments))
+    put_off = sum(time for name, time in layer.backward_segments.items() if name.endswith("wgrad"))
+    # (p - 1)(F + B - W) and (p - 1)(F + B + W), embedding and head aside
+    assert idle["zb-h1"] / idle["1f1b"] == pytest.approx(1.0 - 2.0 * put_off / (there + back), rel=0.03)
+
+
+def test_micro_batches_in_columns_are_played_one_by_one() -> None:
+    from mc2perf.pipelines import at_each, turns_of
+
+    row_of_counts = np.array([[8.0], [16.0], [8.0]])
+    lengths = at_each(row_of_counts, lambda n: float(len(turns_of(PIPELINES["zb-h1"], 4.0, int(n)))))
+    assert np.ravel(lengths).tolist() == [96.0, 192.0, 96.0]
+
+
+# --- forwards beside backwards
+
+times = st.integers(0, 9).map(float)
+passes = st.integers(1, 4).flatmap(
+    lambda m: st.tuples(*[st.lists(times, min_size=m, max_size=m)] * 2)  # type: ignore[arg-type]
+)
+
+
+def searched(one: Any, other: Any, f: float, g: float) -> float:
+    """Every way through both, tried."""
+    a, b = ([(t, i % 2 == 0) for i, t in enumerate(x for turn in zip(*of, strict=True) for x in turn)]
+            for of in (one, other))  # fmt: skip
+
+    @cache
+    def least(i: int, j: int) -> float:
+        ways = [0.0] if i == len(a) and j == len(b) else []
+        if i < len(a):
+            ways.append(a[i][0] + least(i + 1, j))
+        if j < len(b):
+            ways.append(b[j][0] + least(i, j + 1))
+        if i < len(a) and j < len(b) and a[i][1] != b[j][1]:
+            work, sent = (a[i][0], b[j][0]) if a[i][1] else (b[j][0], a[i][0])
+            ways.append(float(stretched(work, sent, work, sent, f, g).total) + least(i + 1, j + 1))
+        return min(ways)
+
+    return least(0, 0)
+
+
+@settings(max_examples=80, deadline=None)
+@given(passes, passes, st.sampled_from([(1.0, 1.0), (1.2, 1.1), (1.5, 1.5)]))
+def test_two_passes_go_the_best_of_all_ways(one: Any, other: Any, slow: tuple[float, float]) -> None:
+    found = beside(one, other, *slow)
+    compute, comm = (sum(one[at]) + sum(other[at]) for at in (0, 1))
+    assert found.total == pytest.approx(searched(one, other, *slow), abs=1e-9)
+    assert max(compute, comm) - 1e-9 <= found.total <= compute + comm + 1e-9
+    assert compute - 1e-9 <= found.busy_compute <= found.total + 1e-9
+    assert found.exposed_comm == pytest.approx(found.total - found.busy_compute)
+
+
+@settings(max_examples=30, deadline=None)
+@given(passes)
+def test_long_equal_passes_take_no_more_than_in_lockstep(cycle: Any) -> None:
+    """From one length to another: their ends, which have nothing beside them, cancel out."""
+    compute, comm = cycle
+    long, longer = (beside((n * compute, n * comm), (n * compute, n * comm), 1.0, 1.0).total for n in (8, 16))
+    assert longer - long <= 8 * lockstep(compute, comm, 1.0, 1.0).total + 1e-9
+
+
+def test_rows_of_passes_go_their_own_ways() -> None:
+    rng = np.random.default_rng(11)
+    one, other = (tuple(list(rng.uniform(0.0, 1.0, (3, 6, 1))) for _ in range(2)) for _ in range(2))
+    together = beside(one, other, 1.2, 1.1)
+    for r in range(6):
+        alone = beside(*(tuple([t[r, 0] for t in of] for of in each) for each in (one, other)), 1.2, 1.1)
+        assert together.total[r, 0] == alone.total and together.busy_compute[r, 0] == alone.busy_compute
+
+
+def test_communication_hides_where_forwards_meet_backwards_only() -> None:
+    serial, paired = (
+        row(**{**MOE, "schedule": name}, pipeline="dualpipe") for name in ("serial", "dual_batch")
+    )
+    assert paired.comm_time == close(serial.comm_time)
+    assert paired.total_time < serial.total_time
+    # at 32 micro-batches 27 pairs of 32 on the device that waits most; what fills and drains stays exposed
+    alone = 1.0 - (32 - 4 - 1) / 32
+    assert paired.exposed_comm_time / paired.comm_time >= alone - 0.03
+    many = row(**{**MOE, "global_batch_size": 64 * 512}, pipeline="dualpipe")
+    assert many.exposed_comm_time / many.comm_time < 0.08
+
+
+def test_many_pairs_take_what_one_takes() -> None:
+    """The steady state: step times differ by one pair of passes on the slowest device per micro-batch."""
+    asked = {**MOE, "pp": 2, "ep": 64, "stage_layers": "31-30"}
+    first, second, third = (
+        row(**{**asked, "global_batch_size": 64 * n}, pipeline="dualpipe").total_time for n in (40, 42, 44)
+    )
+    assert third - second == close(second - first)
+    serial = [
+        row(**{**asked, "schedule": "serial", "global_batch_size": 64 * n}, pipeline="dualpipe")
+        for n in (40, 42)
+    ]
+    compute = serial[1].compute_time - serial[0].compute_time
+    comm = serial[1].comm_time - serial[0].comm_time
+    assert max(compute, comm) <= second - first <= compute + comm
+
+
+def test_sends_hide_beside_each_other_as_well() -> None:
+    slow = {"set": {"tiers.cluster.link_rate": "x0.1"}}
+    steps = [row(**{**MOE, "schedule": name, **slow, "stage_layers": HALVES}, pipeline="dualpipev")
+             for name in ("serial", "dual_batch")]  # fmt: skip
+    (sent, alone), (same, left) = (step.traffic["pp"] for step in steps)
+    assert sent == close(same) and alone == close(sent) and left < sent
+
+
+# --- memory
+
+
+def test_dualpipe_doubles_weights_and_keeps_one_more() -> None:
+    layout = {**DENSE, "pp": 4, "dp": 2, "global_batch_size": 32}
+    names = ("1f1b", "dualpipe", "dualpipev")
+    plain, folded, half = (answer(**layout, pipeline=name).memory for name in names)
+    assert plain is not None and folded is not None and half is not None
+    model = load_model("llama-2-7b")
+    table = model.vocab_size * model.hidden_size
+    layer = (model.parameter_count - 2 * table) / 32
+    assert plain.parts["weights"] == 2 * (8 * layer + table) / 4
+    assert folded.parts["weights"] == 2 * (16 * layer + 2 * table) / 4
+    assert half.parts["weights"] == 2 * (8 * layer + 2 * table) / 4
+    assert folded.parts["gradients"] == 2 * folded.parts["weights"]
+    # both copies are in one group of data parallelism: four ranks share what two share otherwise
+    assert folded.parts["optimizer"] == 12 * (16 * layer + 2 * table) / 4 / 4
+    assert half.parts["optimizer"] == 12 * (8 * layer + 2 * table) / 4 / 2
+    assert folded.parts["activations"] == close(plain.parts["activations"] * 5 / 4)
+    assert half.parts["activations"] == close(plain.parts["activations"] * 9 / 8)
+
+
+def test_every_stage_of_zb_h1_keeps_as_many() -> None:
+    layout = {**DENSE, "pp": 4, "dp": 1, "nodes": 2, "global_batch_size": 16}
+    plain, late = (answer(**layout, pipeline=name).memory for name in ("1f1b", "zb-h1"))
+    assert plain is not None and late is not None
+    assert late.parts["activations"] == plain.parts["activations"]
+    # its last stage holds the logits beside as many micro-batches: now the fullest
+    assert late.parts["logits or a layer computed again"] > plain.parts["logits or a layer computed again"]
+
+
+# --- what cannot be
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"pipeline": "dualpipe", "pp": 3, "nodes": 3, "tp": 8, "stage_layers": "11-11-10",
+          "global_batch_size": 8},
+         "pp: dualpipe feeds stages from both ends, 3 do not halve; write 2 or 4"),
+        ({"pipeline": "dualpipe", "pp": 4, "global_batch_size": 6, "dp": 1, "nodes": 2},
+         "global_batch_size: dualpipe needs at least 2 x pp = 8 micro-batches, not 6; write 8 or more"),
+        ({"pipeline": "dualpipe", "pp": 4, "global_batch_size": 9, "dp": 1, "nodes": 2},
+         "global_batch_size: dualpipe feeds half of the micro-batches at each end, 9 do not halve;"
+         " write 8 or 10"),
+        ({"pipeline": "dualpipev", "pp": 4, "global_batch_size": 14, "dp": 2},
+         "global_batch_size: dualpipev needs at least 2 x pp = 8 micro-batches, not 7; write 16 or more"),
+        ({"pipeline": "dualpipev", "pp": 32, "global_batch_size": 64, "dp": 1, "tp": 1},
+         "pp: 32 layers do not divide by the 2 chunks of pp stages = 64; write divisors"),
+        ({"pipeline": "dualpipev", "pp": 4, "global_batch_size": 16, "dp": 2, "stage_layers": "8-8-8-8"},
+         "stage_layers: 4 stages are not the 8 half stages of dualpipev"),
+        ({"pipeline": "zb-h1", "vpp": 2, "pp": 4, "global_batch_size": 16, "dp": 2},
+         "vpp: zb-h1 does not interleave; leave it out, or write --pipeline interleaved"),
+        ({"pipeline": "interleaved", "pp": 4, "global_batch_size": 16, "dp": 2},
+         "vpp: interleaved cuts a stage into model chunks; write --vpp 2 or more"),
+        ({"pipeline": "zb-h1"}, "pipeline: is part of a whole step; write --global-batch-size as well"),
+    ],
+)  # fmt: skip
+def test_refused_with_the_nearest_that_is_not(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError) as refused:
+        row(**{**DENSE, **given})
+    assert problem in refused.value.problems
+
+
+def test_every_pipeline_is_said() -> None:
+    layout = {**DENSE, "pp": 4, "dp": 2, "global_batch_size": 32}
+    for name, pipeline in PIPELINES.items():
+        found = answer(**layout, pipeline=name, **({"vpp": 2} if pipeline.interleaves else {}))
+        assert pipeline.meaning in found.assumptions and found.memory is not None
+        assert pipeline.keeps in found.memory.assumptions
