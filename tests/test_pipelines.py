@@ -110,9 +110,7 @@ def test_micro_batches_in_columns_are_played_one_by_one() -> None:
 # --- forwards beside backwards
 
 times = st.integers(0, 9).map(float)
-passes = st.integers(1, 4).flatmap(
-    lambda m: st.tuples(*[st.lists(times, min_size=m, max_size=m)] * 2)  # type: ignore[arg-type]
-)
+passes = st.integers(1, 4).flatmap(lambda m: st.tuples(*[st.lists(times, min_size=m, max_size=m)] * 2))
 
 
 def searched(one: Any, other: Any, f: float, g: float) -> float:
@@ -156,12 +154,17 @@ def test_long_equal_passes_take_no_more_than_in_lockstep(cycle: Any) -> None:
 
 
 def test_rows_of_passes_go_their_own_ways() -> None:
-    rng = np.random.default_rng(11)
-    one, other = (tuple(list(rng.uniform(0.0, 1.0, (3, 6, 1))) for _ in range(2)) for _ in range(2))
-    together = beside(one, other, 1.2, 1.1)
-    for r in range(6):
-        alone = beside(*(tuple([t[r, 0] for t in of] for of in each) for each in (one, other)), 1.2, 1.1)
-        assert together.total[r, 0] == alone.total and together.busy_compute[r, 0] == alone.busy_compute
+    one, other = np.random.default_rng(11).uniform(0.0, 1.0, (2, 2, 3, 6, 1))
+
+    def both(rows: Any) -> Any:
+        a, b = ((list(of[0][:, rows]), list(of[1][:, rows])) for of in (one, other))
+        return beside(a, b, 1.2, 1.1)
+
+    together = both(slice(None))
+    for row_of_it in range(6):
+        alone = both(row_of_it)
+        assert np.all(together.total[row_of_it] == alone.total)
+        assert np.all(together.busy_compute[row_of_it] == alone.busy_compute)
 
 
 def test_communication_hides_where_forwards_meet_backwards_only() -> None:
