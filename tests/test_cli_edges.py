@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from test_bad_input import invoke
 
 from mc2perf import units
-from mc2perf.readers.profiles import load_machine
+from mc2perf.readers.profiles import load_machine, shipped_folder
 from mc2perf.variation import parameters
 
 MIXTRAL = ("mixtral-8x7b",)
@@ -85,3 +88,81 @@ def test_bounds_are_said() -> None:
     _, _, err = invoke(["estimate", *MIXTRAL, "--set", "tiers.node.link_rate=1e-300 GB/s"])
     said = "'1e-300 GB/s' is too small for a bandwidth; write 1000 B/s to 1e+06 TB/s"
     assert err == f"atlas_800i_a2.yaml: tiers.node.link_rate: {said}\n"
+
+
+MINE = {
+    "answer.json": ("estimate", *MIXTRAL, "--schedule", "serial", "-o", "answer.json"),
+    "rows.csv": ("sweep", *MIXTRAL, "--vary", "ep=4,8", "--schedule", "serial", "-o", "rows.csv"),
+    "question.yaml": ("estimate", *MIXTRAL, "--schedule", "serial", "--save-scenario", "question.yaml"),
+}
+"""Files that the tool writes, and how."""
+SHIPPED = {
+    "box.yaml": shipped_folder() / "atlas_800i_a2.yaml",
+    "model.yaml": Path(units.__file__).parent / "data/models/mixtral-8x7b.yaml",
+    "claims.yaml": Path(units.__file__).parent / "data/claims/moe-step-split.yaml",
+}
+TAKES = {
+    ("estimate",): {"question.yaml", "model.yaml"},
+    ("estimate", *MIXTRAL, "--hardware"): {"box.yaml"},
+    ("profiles", "check"): {"box.yaml"},
+    ("models", "show"): {"model.yaml"},
+    ("audit",): {"claims.yaml"},
+    ("inspect",): set(),
+    ("compare", *MIXTRAL): set(),
+    ("calibrate",): set(),
+    ("diff", *MIXTRAL): {"question.yaml", "model.yaml", "answer.json"},
+}
+"""What takes a file -> files that it takes."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    for name, file in SHIPPED.items():
+        shutil.copy(file, folder / name)
+    with contextlib.chdir(folder):
+        assert all(invoke([*args])[0] == 0 for args in MINE.values())
+        Path("run.sh").write_text("torchrun x.py --num-layers 32\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("command", TAKES, ids=" ".join)
+def test_a_file_that_belongs_elsewhere_is_one_line_that_says_where(
+    command: tuple[str, ...], files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    for name in (*MINE, *SHIPPED):
+        code, _, err = invoke([*command, name])
+        if name in TAKES[command]:
+            assert code in (0, 1), (name, err)
+            continue
+        (line,) = err.splitlines()
+        assert code == 2 and name in line and ("write" in line), name
+        assert line.startswith(f"{name}: is a") or "no YAML file" in line or "not a profile name" in line, (
+            line
+        )
+
+
+def test_a_file_that_is_nothing_to_estimate_is_sent_to_inspect(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    said = "run.sh: is no model and no scenario; 'mc2perf inspect run.sh' says what it is\n"
+    assert invoke(["estimate", "run.sh"]) == (2, "", said)
+
+
+@pytest.mark.parametrize(
+    ("args", "name"),
+    [
+        (("estimate", ""), "target"),
+        (("inspect", ""), "files"),
+        (("audit", ""), "claims"),
+        (("estimate", *MIXTRAL, "--save-scenario", ""), "save_scenario"),
+        (("estimate", *MIXTRAL, "--profiles", ""), "profiles"),
+        (("validate", "--values", ""), "values"),
+        (("models", "show", ""), "name"),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, tuple) else part,
+)
+def test_empty_text_is_no_file_and_no_answer(args: tuple[str, ...], name: str) -> None:
+    assert invoke([*args]) == (2, "", f"{name}: is empty; write something, or leave it out\n")

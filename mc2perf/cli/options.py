@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mc2perf.problems import InputError
 from mc2perf.scenario import Input, inputs
 
 GROUPS = {
@@ -49,7 +50,15 @@ class PlainGroup(_TextMixin, TyperGroup):
 
 
 class PlainCommand(_TextMixin, TyperCommand):
-    """A command whose options are text."""
+    """A command whose options are text, and none of them empty."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Refuse empty text, which a shell leaves of a variable that is not set; then run."""
+        given = {name: value if isinstance(value, list) else [value] for name, value in ctx.params.items()}
+        empty = [name for name, values in given.items() if "" in values]
+        if empty:
+            raise InputError(f"{name}: is empty; write something, or leave it out" for name in empty)
+        return super().invoke(ctx)
 
 
 class GroupedHelp(PlainCommand):

@@ -9,6 +9,7 @@ from typing import Any
 
 from mc2perf.claims import NUMBERS, Claim, Claims, Stated, stated
 from mc2perf.problems import InputError, did_you_mean
+from mc2perf.readers.kinds import CLAIMS, refuse_other
 from mc2perf.readers.scenarios import typed, unknown_target
 from mc2perf.readers.structure import read_yaml
 from mc2perf.scenario import inputs
@@ -68,6 +69,7 @@ def load_claims(name_or_path: str) -> Claims:
 
 
 def _read(tree: Mapping[Any, Any], name: str, file: str) -> Claims:
+    refuse_other(tree, file, CLAIMS)
     problems = [f"{file}: {key}: unknown key{did_you_mean(key, HEAD)}" for key in tree if key not in HEAD]
     if tree.get("claims_version") != VERSION or isinstance(tree.get("claims_version"), bool):
         problems.append(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mc2perf.model import LARGEST, Attention, Experts, Model
+from mc2perf.readers.kinds import MODEL, keys_of, refuse_other
 from mc2perf.readers.structure import (
     LARGEST_FILE,
     InputError,
@@ -134,7 +135,11 @@ def _load_file(path: Path) -> Model:
     if path.suffix in (".yaml", ".yml"):
         return _model_from_yaml(path)
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return _from_config(parse_json(read_text(path), str(path)), name, str(path))
+    text = read_text(path)
+    refuse_other(keys_of(text), str(path), MODEL)
+    if path.suffix != ".json" and not text.lstrip().startswith("{"):
+        raise InputError([f"{path}: is no model and no scenario; 'mc2perf inspect {path}' says what it is"])
+    return _from_config(parse_json(text, str(path)), name, str(path))
 
 
 def _from_config(tree: Any, name: str, source: str) -> Model:
@@ -199,6 +204,7 @@ def parse_json(text: str, name: str) -> Any:
 def _model_from_yaml(path: Path) -> Model:
     """Build a model from our own YAML; all problems at once, those of meaning after those of form."""
     tree, problems = parse_yaml(read_text(path), str(path)), list[str]()
+    refuse_other(tree, str(path), MODEL)
     place = Place(str(path), problems)
     version = tree.pop("model_version", None)
     if version != VERSION or isinstance(version, bool):

@@ -13,6 +13,7 @@ from typing import Any
 from mc2perf.equations.collectives import PASSES, RANK_RULES, REFERENCE_RANKS
 from mc2perf.machine import Machine
 from mc2perf.machine.links import Curve, Engine
+from mc2perf.readers.kinds import PROFILE, keys_of, refuse_other
 from mc2perf.readers.overrides import override
 from mc2perf.readers.structure import (
     LARGEST_FILE,
@@ -139,6 +140,7 @@ def extended(path: Path, own: Sequence[Path], text: str | None = None) -> dict[A
 
 def _extended(path: Path, own: Sequence[Path], seen: tuple[str, ...], text: str) -> dict[Any, Any]:
     """A profile over the one it extends: by name, or a YAML file named as seen from this one."""
+    refuse_other(keys_of(text), path.name, PROFILE)
     tree = parse_yaml(text, path.name)
     base = tree.pop("extends", None)
     if base is None:

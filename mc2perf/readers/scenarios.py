@@ -9,6 +9,7 @@ from typing import Any
 
 from mc2perf.operators import TARGETS
 from mc2perf.problems import InputError, did_you_mean
+from mc2perf.readers.kinds import MODEL, SCENARIO, refuse_other
 from mc2perf.readers.models import model_aliases, model_names
 from mc2perf.readers.skew import read_skew
 from mc2perf.readers.structure import read_yaml
@@ -78,6 +79,7 @@ def _asked(target: str, given: Mapping[str, object]) -> tuple[str, dict[str, obj
     where: dict[str, str] = {}
     if target.endswith((".yaml", ".yml")) and _on_disk(target) and Path(target).is_file():
         tree = read_yaml(Path(target))
+        refuse_other(tree, target, SCENARIO, MODEL)
         if "target" in tree:
             asked = {str(key): value for key, value in tree.items() if value is not None or key == "target"}
             where = dict.fromkeys(asked.keys() - chosen.keys(), f"{target}: ")
@@ -196,6 +198,8 @@ def _written(value: object) -> object:
 
 def unknown_target(target: str) -> list[str]:
     """A target that is no operator, no shipped model and no file."""
+    if not target.strip():
+        return ["target: is empty; write an operator, a model, a config.json or a scenario file"]
     names = (*TARGETS, *model_names())
     if target in names or target == "-" or _on_disk(target) or target.lower() in names:
         return []

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mc2perf.measured import Measured
 from mc2perf.problems import InputError
+from mc2perf.readers.kinds import keys_of, refuse_other
 from mc2perf.readers.measured import (
     communication,
     communication_matrix,
@@ -111,6 +112,7 @@ def read_measured(path: Path | str, progress: Progress | None = None) -> Measure
 def _format(source: Source) -> Format:
     found = next((form for form in FORMATS if form.fits(source)), None)
     if found is None:
+        refuse_other(keys_of(source.head), source.name)
         looked = "; ".join(f"{form.sign} ({form.name})" for form in FORMATS)
         raise InputError([f"{source.name}: is of no known kind; looked for {looked}"])
     return found
