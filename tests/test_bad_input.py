@@ -75,7 +75,7 @@ FLAGS = [
     ((*MODEL, "--seq-len", "1e15"), "seq_len: '1e15' is too large for a whole number of at least 1"),
     ((*MODEL, "--seq-len", "2.5"), "seq_len: '2.5' is not a whole number of at least 1"),
     ((*MODEL, "--seq-len", "many"), "seq_len: 'many' is not a whole number of at least 1; write for example 8"),
-    ((*MODEL, "--seq-len", ""), "seq_len: '' is not a whole number of at least 1; write for example 8"),
+    ((*MODEL, "--seq-len", ""), "seq_len: is empty; write something, or leave it out"),
     ((*MODEL, "--seq-len", "K"), "seq_len: 'K' is not a whole number of at least 1; write for example 8"),
     ((*MODEL, "--seq-len", "4 k"), "seq_len: '4 k' is not a whole number of at least 1; write a bare number such as 8"),
     ((*MODEL, "--seq-len", "4 GB"), "seq_len: '4 GB' is not a whole number of at least 1; write a bare number such as 8"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import subprocess
 import sys
@@ -166,3 +167,25 @@ def test_a_file_that_is_nothing_to_estimate_is_sent_to_inspect(
 )
 def test_empty_text_is_no_file_and_no_answer(args: tuple[str, ...], name: str) -> None:
     assert invoke([*args]) == (2, "", f"{name}: is empty; write something, or leave it out\n")
+
+
+@pytest.mark.parametrize(
+    ("claims", "code", "said"),
+    [
+        (["a:comm_ratio=47%,tokens_per_second=580"], 1, "Cannot tell: 'a' stands alone; add a second claim with its comm_ratio,"),
+        (["a:speedup=1.2"], 1, "Cannot tell: 'a' stands alone; add a second claim with its comm_ratio (and of the first),"),
+        (["a:comm_ratio=47%", "b:tokens_per_second=5"], 1, "Cannot tell: b: states no gain over 'a'; write "),
+        (["a:tokens_per_second=5", "b:comm_ratio=20%"], 1, "Cannot tell: b: 'a' states no comm_ratio; write it."),
+        (["a:comm_ratio=50%", "b:comm_ratio=40%", "c:tokens_per_second=1"], 1, "Cannot tell: c: "),
+        (["a:comm_ratio=50%", "b:comm_ratio=40%"], 0, "Holds: b."),
+        (["a:comm_ratio=50%", "b:speedup=3", "c:tokens_per_second=1"], 1, "Does not hold: b is impossible"),
+    ],
+    ids=lambda part: "; ".join(part) if isinstance(part, list) else "",
+)  # fmt: skip
+def test_an_audit_of_too_little_says_so(claims: list[str], code: int, said: str) -> None:
+    args = ["audit", *(word for claim in claims for word in ("--claim", claim))]
+    found, out, _ = invoke(args)
+    assert (found, out.startswith(said)) == (code, True), out
+    tree = json.loads(invoke([*args, "--format", "json"])[1])
+    assert tree["holds"] is (code == 0)
+    assert tree["audits"][0]["claims"][-1]["verdict"] in ("base", "cannot tell", "holds")

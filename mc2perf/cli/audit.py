@@ -54,7 +54,7 @@ def audit(
     output: Output = None,
     **given: Any,
 ) -> None:
-    """Check claims by arithmetic and beside the model; exit 1 if one does not hold."""
+    """Check claims by arithmetic and beside the model; exit 1 unless all hold."""
     from mc2perf.auditing import ask_audit
     from mc2perf.writers import audit as writer
 

@@ -10,7 +10,7 @@ from mc2perf.claims import Claim, Claims, Stated
 from mc2perf.equations import claims as equations
 from mc2perf.studies.layouts import Candidate
 
-VERDICTS = ("base", "holds", "unexplained", "implausible", "impossible")
+VERDICTS = ("base", "cannot tell", "holds", "unexplained", "implausible", "impossible")
 """What becomes of a claim, the worst last."""
 
 PLAUSIBLE = 1.25
@@ -111,8 +111,9 @@ def _speedup(claim: Claim, base: Claim) -> Stated:
 def _compared(judgement: Judged, base: Claim, gain: Stated) -> Judged:
     """The findings of a claim beside its base; rounding counts in its favour."""
     claim = judgement.claim
-    if base.comm_ratio is None:
-        return judgement
+    if missing := _untold(claim, base, gain):
+        return replace(judgement, verdict="cannot tell", findings=(missing,))
+    assert base.comm_ratio is not None
     before = base.comm_ratio
     covering = _overlappable(base) + (before.half if base.overlappable_ratio is None else 0.0)
     ceiling = float(equations.overlap_ceiling(before.high, covering))
@@ -132,6 +133,16 @@ def _compared(judgement: Judged, base: Claim, gain: Stated) -> Judged:
         text = f"at least {least:.1%} stays exposed where only {_overlappable(base):.0%} can cover it"
         judgement = judgement.found("impossible", text)
     return _beside_shares(judgement, before, claim.comm_ratio, gain)
+
+
+def _untold(claim: Claim, base: Claim, gain: Stated) -> str:
+    """What would have to be stated for a claim to be judged beside its base; empty if enough is."""
+    if base.comm_ratio is None:
+        return f"'{base.name}' states no comm_ratio; write it"
+    if claim.comm_ratio is None and math.isnan(gain.value):
+        both = "" if base.tokens_per_second else " of both"
+        return f"states no gain over '{base.name}'; write comm_ratio, speedup or tokens_per_second{both}"
+    return ""
 
 
 def _beside_shares(judgement: Judged, before: Stated, after: Stated, gain: Stated) -> Judged:
@@ -276,5 +287,6 @@ class Audit:
 
     @property
     def holds(self) -> bool:
-        """Whether every claim holds."""
-        return all(judgement.verdict in ("base", "holds") for judgement in self.judgements)
+        """Whether every claim holds; of a base alone nothing can be told."""
+        verdicts = {judgement.verdict for judgement in self.judgements}
+        return "holds" in verdicts and verdicts <= {"base", "holds"}

@@ -23,7 +23,7 @@ SMALL = 0.05
 COLUMNS = (
     Column("claims", "", "set of claims"),
     Column("claim", "", "name of the claim"),
-    Column("verdict", "", "base, holds, unexplained, implausible or impossible"),
+    Column("verdict", "", "base, cannot tell, holds, unexplained, implausible or impossible"),
     Column("comm_ratio", "1", "claimed: exposed communication over the step"),
     Column("tokens_per_second", "1/s", "claimed, of one NPU"),
     Column("speedup", "1", "claimed, against the base"),
@@ -86,10 +86,21 @@ def verdict(audit: Audit) -> str:
     >>> verdict(ask_audit([], ["a:comm_ratio=50%", "b:comm_ratio=20%,speedup=1.6x"], {})[0])
     'Holds: b.'
     """
-    broken = [j for j in audit.judgements if j.verdict not in ("base", "holds")]
-    sound = [j for j in audit.judgements if j.verdict == "holds"]
-    parts = [_broken(j) for j in broken] or [j.claim.name for j in sound] or ["nothing to compare"]
-    return f"{'Does not hold' if broken else 'Holds'}: {'; '.join(parts)}."
+    broken = [_broken(j) for j in audit.judgements if j.verdict not in ("base", "cannot tell", "holds")]
+    untold = [f"{j.claim.name}: {j.findings[0]}" for j in audit.judgements if j.verdict == "cannot tell"]
+    sound = [j.claim.name for j in audit.judgements if j.verdict == "holds"]
+    if not (broken or untold or sound):
+        untold = [_alone(audit)]
+    said = {"Does not hold": broken, "Cannot tell": untold, "Holds": sound if not broken else []}
+    return " ".join(f"{word}: {'; '.join(parts)}." for word, parts in said.items() if parts)
+
+
+def _alone(audit: Audit) -> str:
+    """What a second claim would have to say beside the first."""
+    base = audit.judgements[0].claim if audit.judgements else None
+    name = f"'{base.name}' stands alone" if base else "no claim is made"
+    also = " (and of the first)" if base and base.comm_ratio is None else ""
+    return f"{name}; add a second claim with its comm_ratio{also}, and its tokens_per_second or speedup"
 
 
 def _broken(judgement: Judged) -> str:
