@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +10,9 @@ from pathlib import Path
 from mc2perf.machine import Machine
 from mc2perf.measured import Measured, TileScan, TileTimes
 from mc2perf.model import Model
-from mc2perf.problems import InputError
-from mc2perf.readers.measured import read_measured, recognise
-from mc2perf.readers.measured.folders import measured_files
+from mc2perf.problems import InputError, kept
+from mc2perf.readers.measured import read_measured
+from mc2perf.readers.measured.folders import measured_in, once, twin_of
 from mc2perf.readers.measured.source import Progress
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
@@ -66,9 +66,8 @@ def ask_compare(
     """
     problems: list[str] = []
     given = {name: value for name, value in given.items() if value is not None}
-    runs = {}
-    for label, paths in _by_run(measurements).items():
-        runs[label] = [found for path in paths for found in _read(path, reading, problems)]
+    files, notes = _files(_by_run(measurements), problems)
+    runs = {label: list(_read(some, reading, problems)) for label, some in files.items()}
     if not any(runs.values()) and not problems:
         problems.append("measurements: are missing; name files such as step_trace_time.csv")
     if given.get("schedule") and set(runs) - {UNLABELLED}:
@@ -80,7 +79,7 @@ def ask_compare(
         problems += error.problems
     if problems or asked is None:
         raise InputError(problems)
-    return _compared(asked, runs)
+    return _compared(asked, runs, notes)
 
 
 def _by_run(measurements: Sequence[str]) -> dict[str, list[str]]:
@@ -94,30 +93,26 @@ def _by_run(measurements: Sequence[str]) -> dict[str, list[str]]:
     return runs
 
 
-def _read(path: str, reading: Reading, problems: list[str]) -> list[Measured]:
-    """A file, or those files of a folder that are measurements."""
-    found = []
-    try:
-        files = measured_files(path)
-    except InputError as error:
-        problems += error.problems
-        return []
+def _files(runs: Mapping[str, Sequence[str]], problems: list[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """The files of every run, each once, and notes on copies; two runs cannot be the same one."""
+    found, notes = dict[str, list[str]](), list[str]()
+    for label, paths in runs.items():
+        listed = [file for path in paths for file in kept(problems, measured_in, path) or ()]
+        others = [file for files in found.values() for file in files]
+        found[label], said = once(listed)
+        notes += said
+        twins = [(file, twin) for file in found[label] if (twin := twin_of(file, others))]
+        problems += [f"{label}={file}: is the same as '{twin}'; name another run" for file, twin in twins]
+    return found, notes
+
+
+def _read(files: Sequence[str], reading: Reading, problems: list[str]) -> Iterator[Measured]:
     for file in files:
         try:
-            if file != path:
-                recognise(file)
-        except InputError:
-            continue  # a folder holds other files as well
-        try:
             with reading(file) as progress:
-                found.append(read_measured(file, progress))
+                yield read_measured(file, progress)
         except InputError as error:
             problems += error.problems
-    if not found and files != [path]:
-        problems.append(
-            f"{path}: none of its {len(files)} files is a measurement; 'mc2perf inspect' says why"
-        )
-    return found
 
 
 def _asked(
@@ -146,10 +141,11 @@ def _inputs(scan: TileScan) -> dict[str, object]:
 
 
 def _compared(
-    asked: tuple[Scenario, Machine, Model | None], runs: Mapping[str, Sequence[Measured]]
+    asked: tuple[Scenario, Machine, Model | None],
+    runs: Mapping[str, Sequence[Measured]],
+    notes: list[str],
 ) -> Comparison:
     scenario, machine, _ = asked
-    notes: list[str] = []
     scans = [_scan(scan, asked) for scan in _scans(runs, scenario.target)]
     compared = [run for label, files in runs.items() if (run := _run(label, files, asked, notes))]
     if not scans and not compared:

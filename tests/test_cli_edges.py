@@ -169,13 +169,16 @@ def test_empty_text_is_no_file_and_no_answer(args: tuple[str, ...], name: str) -
     assert invoke([*args]) == (2, "", f"{name}: is empty; write something, or leave it out\n")
 
 
+ALONE = "Cannot tell: 'a' stands alone; add a second claim"
+
+
 @pytest.mark.parametrize(
     ("claims", "code", "said"),
     [
-        (["a:comm_ratio=47%,tokens_per_second=580"], 1, "Cannot tell: 'a' stands alone; add a second claim with its comm_ratio,"),
-        (["a:speedup=1.2"], 1, "Cannot tell: 'a' stands alone; add a second claim with its comm_ratio (and of the first),"),
+        (["a:comm_ratio=47%,tokens_per_second=580"], 1, f"{ALONE} with its comm_ratio,"),
+        (["a:speedup=1.2"], 1, f"{ALONE} with its comm_ratio (and of the first),"),
         (["a:comm_ratio=47%", "b:tokens_per_second=5"], 1, "Cannot tell: b: states no gain over 'a'; write "),
-        (["a:tokens_per_second=5", "b:comm_ratio=20%"], 1, "Cannot tell: b: 'a' states no comm_ratio; write it."),
+        (["a:tokens_per_second=5", "b:comm_ratio=20%"], 1, "Cannot tell: b: 'a' states no comm_ratio;"),
         (["a:comm_ratio=50%", "b:comm_ratio=40%", "c:tokens_per_second=1"], 1, "Cannot tell: c: "),
         (["a:comm_ratio=50%", "b:comm_ratio=40%"], 0, "Holds: b."),
         (["a:comm_ratio=50%", "b:speedup=3", "c:tokens_per_second=1"], 1, "Does not hold: b is impossible"),
@@ -189,3 +192,58 @@ def test_an_audit_of_too_little_says_so(claims: list[str], code: int, said: str)
     tree = json.loads(invoke([*args, "--format", "json"])[1])
     assert tree["holds"] is (code == 0)
     assert tree["audits"][0]["claims"][-1]["verdict"] in ("base", "cannot tell", "holds")
+
+
+SCAN = "op,ranks,size_bytes_whole_array,time_us\n" + "".join(
+    f"all_reduce,8,{2**n},{60 + 2**n / 8e4:.2f}\n" for n in range(10, 28)
+)
+
+
+@pytest.fixture
+def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A measurement under several names, and a folder that holds it beside something else."""
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    Path("runs/note.txt").write_text("nothing\n", encoding="utf-8")
+    for name in ("one.csv", "copy.csv", "runs/its.csv"):
+        Path(name).write_text(SCAN, encoding="utf-8")
+    Path("tiles.csv").write_text("tile_cnt,time_us\n1,900\n2,700\n4,650\n8,800\n", encoding="utf-8")
+    Path("link.csv").symlink_to("tiles.csv")
+    return tmp_path
+
+
+def test_a_measurement_named_twice_is_counted_once(scans: Path) -> None:
+    alone = invoke(["calibrate", "one.csv", "--format", "json"])
+    twice = invoke(["calibrate", "one.csv", "./one.csv", "copy.csv", "runs", "--format", "json"])
+    assert (alone[0], twice[0], twice[1]) == (0, 0, alone[1])
+    told, notes = json.loads(alone[2]), json.loads(twice[2]).pop("notes")
+    assert notes[0] == "one.csv: is named twice; counted once"
+    assert notes[1:] == [
+        f"{name}: is the same as 'one.csv'; counted once" for name in ("copy.csv", "runs/its.csv")
+    ]
+    assert {**json.loads(twice[2]), "notes": told["notes"]} == told
+
+
+SIZES = ("all_gather_matmul", "-m", "4096", "-n", "4096", "-k", "4096", "--ranks", "8")
+
+
+def test_two_runs_cannot_be_the_same_file(scans: Path) -> None:
+    code, out, _ = invoke(["compare", *SIZES[:1], "tiles.csv", "link.csv", *SIZES[1:]])
+    assert code == 0 and "link.csv: is the same as 'tiles.csv'; counted once" in out
+    code, _, err = invoke(["compare", *SIZES[:1], "alltoall=tiles.csv", "mc2=link.csv", *SIZES[1:]])
+    assert (code, err) == (2, "mc2=link.csv: is the same as 'tiles.csv'; name another run\n")
+
+
+def test_folders_and_several_files_are_taken_as_by_inspect(scans: Path, files: Path) -> None:
+    assert invoke(["calibrate", "runs"])[1] == invoke(["calibrate", "runs/its.csv"])[1] != ""
+    assert invoke(["inspect", "runs"])[0] == 0
+    Path("runs/its.csv").unlink()
+    said = "runs: none of its 1 files is a measurement; 'mc2perf inspect' says why\n"
+    assert invoke(["calibrate", "runs"]) == (2, "", said)
+    box, model = str(files / "box.yaml"), str(files / "model.yaml")
+    code, out, err = invoke(["profiles", "check", box, model, box])
+    assert (
+        code == 2
+        and out.count("fine") == 2
+        and err.startswith("model.yaml: is a model, not a hardware profile")
+    )

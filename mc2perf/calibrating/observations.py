@@ -28,8 +28,9 @@ from mc2perf.measured import (
     bus_factor,
 )
 from mc2perf.operators import DTYPES, OPERATORS
-from mc2perf.problems import InputError
+from mc2perf.problems import InputError, kept
 from mc2perf.readers.measured import iterate_kernels, read_measured
+from mc2perf.readers.measured.folders import measured_in, once
 from mc2perf.readers.measured.kernels import base_type
 from mc2perf.readers.scenarios import read_scenario
 from mc2perf.studies.calibrate.collectives import Points
@@ -86,7 +87,8 @@ def observe(files: Iterable[Path], given: Mapping[str, str], reading: Reading = 
     Parameters
     ----------
     files : iterable of Path
-        Of any kind that `read_measured` knows; ``-`` is standard input.
+        Of any kind that `read_measured` knows, or folders of them; ``-`` is standard input. Copies are
+        counted once.
     given : mapping
         What files do not say of themselves: ``op``, ``ranks``, ``dtype``, and the inputs of scans.
     reading : callable, optional
@@ -98,7 +100,8 @@ def observe(files: Iterable[Path], given: Mapping[str, str], reading: Reading = 
         Every problem of every file, one line each.
     """
     seen, problems = Observations(), list[str]()
-    for file in files:
+    listed, seen.notes = once(f for file in files for f in kept(problems, measured_in, str(file)) or ())
+    for file in map(Path, listed):
         try:
             with reading(str(file)) as progress:
                 found = read_measured(file, progress if callable(progress) else None)

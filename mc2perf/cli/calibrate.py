@@ -23,7 +23,9 @@ def _given(help: str, *flags: str, metavar: str = "WORD") -> Any:
 
 
 def calibrate(
-    files: Annotated[list[Path], typer.Argument(help="Files of measurements; - for standard input.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Files of measurements, folders of them; - for standard input.")
+    ],
     hardware: Annotated[
         str, typer.Option(metavar="WORD", help="the base: a profile's name or its .yaml file")
     ] = DEFAULT_HARDWARE,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mc2perf.cli.options import PlainCommand, PlainGroup, assignments, folders
-from mc2perf.problems import InputError
+from mc2perf.problems import InputError, kept
 
 profiles_app = typer.Typer(
     cls=PlainGroup,
@@ -92,15 +92,21 @@ def profiles_show(
 @profiles_app.command(
     "check", cls=PlainCommand, epilog="Example: mc2perf profiles check my_machines/box.yaml"
 )
-def profiles_check(file: Annotated[Path, typer.Argument(help="Profile file.")]) -> None:
-    """Check a profile file: every problem at once."""
+def profiles_check(
+    files: Annotated[list[Path], typer.Argument(help="Profile files, folders of them.")],
+) -> None:
+    """Check profile files: every problem at once."""
     from mc2perf.quantity import quantities
-    from mc2perf.readers.profiles import load_machine_file
+    from mc2perf.readers.profiles import load_machine_file, profiles_in
 
-    machine = load_machine_file(Path(file), [Path(file).parent])
-    typer.echo(
-        f"{file}: fine; {machine.title}, {sum(1 for _ in quantities(machine))} numbers, each with a source"
-    )
+    problems: list[str] = []
+    for file in (f for path in files for f in profiles_in(Path(path))):
+        machine = kept(problems, load_machine_file, file, [file.parent])
+        if machine is not None:
+            numbers = sum(1 for _ in quantities(machine))
+            typer.echo(f"{file}: fine; {machine.title}, {numbers} numbers, each with a source")
+    if problems:
+        raise InputError(problems)
 
 
 @models_app.command("list", cls=PlainCommand, epilog="Example: mc2perf models list")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from mc2perf.problems import InputError
@@ -72,12 +72,12 @@ def refuse_other(keys: Collection[object], file: str, *wanted: Kind) -> None:
             raise InputError([f"{file}: is {kind.what}{expected}; {kind.use.format(file=file)}"])
 
 
-def keys_of(text: str) -> Iterable[str]:
+def keys_of(text: str) -> list[str]:
     r"""Top-level keys of YAML or JSON text as this tool writes it, and columns of a table.
 
     Examples
     --------
-    >>> list(keys_of('{\n  "schema_version": 1,\n  "tool": {\n    "name": "mc2perf"'))
+    >>> keys_of('{\n  "schema_version": 1,\n  "tool": {\n    "name": "mc2perf"')
     ['schema_version', 'tool']
     """
     header = text.partition("\n")[0].lstrip("\ufeff")

@@ -116,6 +116,11 @@ def load_machine(name: str, own: Sequence[Path] = (), overrides: Mapping[str, st
     return check_machine(tree, str(file) if is_file_name(name) else f"{name}.yaml")
 
 
+def profiles_in(path: Path) -> list[Path]:
+    """The file itself, or the profiles of a folder, sorted."""
+    return (sorted(path.glob("*.yaml")) if _is_folder(path) else []) or [path]
+
+
 def load_machine_file(path: Path, own: Sequence[Path] = ()) -> Machine:
     """Load and check a profile from a file that need not be on the search path."""
     return check_machine(resolved_tree(path, own, {}), str(path))
