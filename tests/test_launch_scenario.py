@@ -239,3 +239,45 @@ def test_the_tree_reads_back(tmp_path: Path) -> None:
     text = yaml.safe_dump(asked(tmp_path, MIXTRAL.format(layers=32)).scenario)
     tree = yaml.safe_load(text)
     assert Scenario(target=tree["target"]).hardware == "atlas_800i_a2" and ".0" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--schedules-method dualpipev --moe-fb-overlap",
+            {"pipeline": "dualpipev", "schedule": "dual_batch"},
+        ),
+        ("--schedules-method dualpipev", {"pipeline": "dualpipev", "schedule": "mc2"}),
+        ("--moe-fb-overlap", {"schedule": "dual_batch"}),
+        ("--overlap-moe-expert-parallel-comm", {"schedule": "dual_batch"}),
+        ("--schedules-method other", {"schedule": "mc2"}),
+    ],
+)
+def test_pipelines_of_scripts(tmp_path: Path, words: str, said: dict[str, str]) -> None:
+    """MindSpeed names its pipeline, and apart from it whether a forward runs beside a backward."""
+    text = MIXTRAL.format(layers=32) + f"--pipeline-model-parallel-size 4 {words}\n"
+    found = asked(tmp_path, text.replace("\n--pipeline", " --pipeline"))
+    assert {key: found.scenario[key] for key in ("pipeline", "schedule") if key in found.scenario} == said
+
+
+def test_coc_beside_pairs_is_said(tmp_path: Path) -> None:
+    text = MIXTRAL.format(layers=32).rstrip().replace("--moe-token-dispatcher-type mc2", "--use-ascend-coc")
+    found = asked(tmp_path, f"{text} --moe-fb-overlap\n")
+    assert found.scenario["schedule"] == "dual_batch"
+    assert any("--moe-fb-overlap beside coc" in note for note in found.notes)
+
+
+def test_a_recipe_under_dualpipev_is_estimated(tmp_path: Path) -> None:
+    """64 layers, three of them idle, fill the 16 half stages of 8 ranks."""
+    keys = ("_", "nodes", "per_node", "tp", "pp", "ep", "mbs", "gbs", "dispatcher")
+    row = next(row for row in scripts.RECIPES if row[0] == "DeepSeek-V3 A3 example")
+    text = scripts.SCRIPT.format(**dict(zip(keys, row, strict=False)))
+    script, saved = tmp_path / "run.sh", tmp_path / "saved.yaml"
+    script.write_text(text.replace("--bf16", "--schedules-method dualpipev --moe-fb-overlap --bf16"))
+    inspect([script], save_scenario=str(saved), target="deepseek-v3")
+    serial, paired = estimate(str(saved), hardware="atlas_800t_a3").rows
+    assert (paired.schedule, paired.legal) == ("dual_batch", True)
+    assert 1.0 < paired.speedup < paired.ceiling
+    plain = estimate(str(saved), hardware="atlas_800t_a3", schedule="serial", pipeline="1f1b").rows[0]
+    assert serial.bubble_share < plain.bubble_share

@@ -293,7 +293,30 @@ def _training(launch: Launch, notes: list[str]) -> Iterator[tuple[str, object]]:
         yield "schedule", "mc2"
     if "recompute" in said:
         yield "recompute", _recompute(launch)
+    if whole_step:
+        yield from _pipeline(launch, notes)
     yield from _software(launch)
+
+
+PIPELINES = {"dualpipev": "dualpipev"}
+"""Value of MindSpeed's ``--schedules-method`` -> pipeline."""
+
+PAIRS = ("moe-fb-overlap", "overlap-moe-expert-parallel-comm")
+"""Switches of MindSpeed and of Megatron-LM that run a forward beside a backward of another micro-batch."""
+
+
+def _pipeline(launch: Launch, notes: list[str]) -> Iterator[tuple[str, object]]:
+    """How micro-batches pass the stages, and whether they hide each other's communication."""
+    method = launch.other.get("schedules-method", "")
+    if method in PIPELINES:
+        yield "pipeline", PIPELINES[method]
+    pairs = [switch for switch in PAIRS if switch in launch.other]
+    if not pairs:
+        return
+    yield "schedule", "dual_batch"
+    other = launch.inputs.get("schedule")
+    if other:
+        notes.append(f"--{pairs[0]} beside {other}: estimated as dual_batch, of the two schedules the wider")
 
 
 SWITCHES = {"fused_cross_entropy": "cross-entropy-loss-fusion"}
