@@ -36,7 +36,7 @@ _INPUT_NAMES = (
     "q_lora_rank kv_lora_rank window vocab_size experts top_groups expert_width moe_layers mtp_layers",
     "no_op_layers models",
     # layout: npus are ranks of the machine's profile unless cards or dies are counted beside them
-    "npus cards dies npus_or_cards sp sp_ranks pp vpp cp cp_kind dp etp stage_layers pipeline_schedule",
+    "npus cards dies npus_or_cards sp sp_ranks pp vpp cp cp_kind dp etp stage_layers",
     # a training step
     "global_batch_size recompute recompute_parts optimizer swap_optimizer flash_attention",
     "gradient_accumulation_fusion fused_cross_entropy grouped_matmul dispatcher pad_to_capacity",

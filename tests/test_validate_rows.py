@@ -45,7 +45,7 @@ STEP = "hardware: atlas_800t_a2, phase: train, seq_len: 4096, global_batch_size:
         ("llama-2-7b", STEP, ", outside: unknowable", "outside: unknowable"),
         ("nothing", STEP, ", needs: {nothing: no sizes}", "needs nothing: no sizes"),
         ("nothing", STEP, "", "target: 'nothing' is no operator"),
-        ("llama-2-7b", STEP + ", swap_optimizer: true", "", "inputs: swap_optimizer cannot be asked yet"),
+        ("llama-2-7b", STEP + ", disaggregated: true", "", "inputs: disaggregated cannot be asked yet"),
         ("llama-2-7b", STEP + ", flash_attention: false", "", "flash_attention False is not what is priced"),
         ("llama-2-7b", STEP + ", pp: 3", "", "npus: 8 do not divide by tp x cp x pp = 24"),
         ("llama-2-7b", STEP + ", dp: 2", "", "npus: 8 are not tp x cp x pp x dp = 16"),

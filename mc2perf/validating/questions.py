@@ -23,13 +23,13 @@ EXPERT_SIZES = {
 }
 """Words of rows -> those of a model's experts."""
 SIZES = MIXER_SIZES | EXPERT_SIZES.keys() | {
-    "hidden_size", "vocab_size", "dense_width", "num_layers", "dense_layers",
+    "hidden_size", "vocab_size", "dense_width", "num_layers", "dense_layers", "mtp_layers", "no_op_layers",
 }  # fmt: skip
 """Inputs of rows that are sizes of a model."""
 
 UNPRICED = frozenset(
     (
-        "chip", "peak", "tuned", "version", "system",
+        "chip", "peak", "tuned", "version", "system", "swap_optimizer",
     )
 )  # fmt: skip
 """How the software does the same work, which no equation prices: such rows are scored, and say so."""

@@ -84,14 +84,16 @@ def _experts(model: Model, given: Mapping[str, int], hidden: int) -> Experts | N
 
 
 def _layers(model: Model, given: Mapping[str, int]) -> tuple[LayerGroup, ...]:
-    """Groups of layers, as many as stated."""
-    total = given.get("num_layers", model.num_layers)
+    """Groups of layers, as many as stated; one that drafts is one more, in the place of an idle one."""
+    drafting, idle = given.get("mtp_layers", 0), given.get("no_op_layers", 0)
+    total = given.get("num_layers", model.num_layers) + drafting
+    filling = (LayerGroup(count=idle - drafting, mixer=None, ffn=None),) if idle > drafting else ()
     if "dense_layers" not in given or model.experts is None:
-        return _scaled(model.layers, total)
+        return (*_scaled(model.layers, total), *filling)
     dense = tuple(group for group in model.layers if group.ffn == "dense")
     other = tuple(group for group in model.layers if group.ffn != "dense")
     first = dense or (LayerGroup(count=1, mixer=other[0].mixer, ffn="dense"),)
-    return (*_scaled(first, given["dense_layers"]), *_scaled(other, total - given["dense_layers"]))
+    return (*_scaled(first, given["dense_layers"]), *_scaled(other, total - given["dense_layers"]), *filling)
 
 
 def _scaled(groups: Sequence[LayerGroup], total: int) -> tuple[LayerGroup, ...]:
