@@ -184,9 +184,9 @@ _Layers = list[tuple[float, _Layer]]
 """How many layers of which kind."""
 
 
-def _most(held: Sequence[tuple[int, int]], kept: Sequence[Num]) -> Num:
-    """The most that a device keeps, of so many micro-batches of each of its chunks. [B]"""
-    sums = [sum((n * size for n, size in zip(of, kept, strict=False)), 0.0) for of in held]
+def _most(held: Sequence[tuple[int, int]], kept: Sequence[Num], more: float, n_mb: float) -> Num:
+    """The most that a device keeps, of so many micro-batches of each of its chunks and some ``more``. [B]"""
+    sums = [sum((min(n + more, n_mb) * size for n, size in zip(of, kept, strict=False)), 0.0) for of in held]
     most: Num = np.max(np.stack(np.broadcast_arrays(*sums)), axis=0)
     return most
 
@@ -303,7 +303,8 @@ class _Holding:
             return (1.0 + one_more) * kept[0]
         n_mb = s.global_batch_size / (self.layout.dp * self.study.samples)
         if pipeline.order is not None:
-            return at_each(n_mb, lambda n: _most(held_at_once(pipeline, s.pp, device, n), kept))
+            more = 0.0 if pipeline.pairs else one_more
+            return at_each(n_mb, lambda n: _most(held_at_once(pipeline, s.pp, device, n), kept, more, n))
         chunks = activations.chunks_in_flight(self.layout.pp, float(device), n_mb, s.vpp)
         return np.minimum(chunks + one_more, n_mb * s.vpp) / s.vpp * kept[0]
 

@@ -231,6 +231,11 @@ def test_every_stage_of_zb_h1_keeps_as_many() -> None:
     plain, late = (answer(**layout, pipeline=name).memory for name in ("1f1b", "zb-h1"))
     assert plain is not None and late is not None
     assert late.parts["activations"] == plain.parts["activations"]
+    both = [
+        answer(**{**layout, "schedule": "dual_batch"}, pipeline=name).memory for name in ("1f1b", "zb-h1")
+    ]
+    assert both[0] is not None and both[1] is not None
+    assert both[1].parts["activations"] == both[0].parts["activations"] > late.parts["activations"]
     # its last stage holds the logits beside as many micro-batches: now the fullest
     assert late.parts["logits or a layer computed again"] > plain.parts["logits or a layer computed again"]
 
