@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mc2perf import evaluate
 from mc2perf.answer import Answer, Row
 from mc2perf.footprint import Footprint, footprint_of
 from mc2perf.playback import Playback, playback
-from mc2perf.problems import InputError
-from mc2perf.readers.models import load_model
+from mc2perf.problems import InputError, Problems
+from mc2perf.readers.models import load_model, model_of
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_scenario, scenario_tree
 from mc2perf.scenario import DEFAULT_HARDWARE, Scenario, is_operator
@@ -68,13 +68,12 @@ def ask(
     explain: bool = False,
 ) -> tuple[Answer, Scenario, dict[str, str]]:
     """Estimate; return the answer with the question as it was read and the overrides of its profile."""
-    try:
+    problems = Problems()
+    with problems:
         scenario, from_file = read_scenario(target, given)
-    except InputError as error:
-        machine = str(given.get("hardware") or DEFAULT_HARDWARE)
-        raise InputError(
-            [*error.problems, *_problems(lambda: load_machine(machine, own, overrides))]
-        ) from None
+    if problems:
+        problems.kept(load_machine, str(given.get("hardware") or DEFAULT_HARDWARE), own, overrides)
+    problems.refuse()
     both = {**from_file, **overrides}
     return estimate_scenario(scenario, both, own, explain), scenario, both
 
@@ -108,28 +107,19 @@ def playback_of(
 ) -> Playback:
     """A row of the answer to a scenario, played piece by piece."""
     machine = load_machine(scenario.hardware, own, overrides)
-    model = None if is_operator(scenario.target) else load_model(scenario.target)
+    model = model_of(scenario.target)
     return playback(study_of(scenario, machine, model), row)
-
-
-def _problems(load: Callable[[], object]) -> list[str]:
-    """What is wrong with a file, if anything."""
-    try:
-        load()
-    except InputError as error:
-        return error.problems
-    return []
 
 
 def estimate_scenario(
     scenario: Scenario, overrides: Mapping[str, str], own: Sequence[Path] = (), explain: bool = False
 ) -> Answer:
     """Estimate a scenario that was read already."""
-    try:
+    problems = Problems()
+    with problems:
         machine = load_machine(scenario.hardware, own, overrides)
-    except InputError as error:
-        more = [] if is_operator(scenario.target) else _problems(lambda: load_model(scenario.target))
-        raise InputError([*error.problems, *more]) from None
-    model = None if is_operator(scenario.target) else load_model(scenario.target)
+    with problems:
+        model = model_of(scenario.target)
+    problems.refuse()
     answer = evaluate.estimate(scenario, machine, model, explain)
     return evaluate.with_inputs(answer, scenario_tree(scenario, overrides, whole=True))

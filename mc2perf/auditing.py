@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mc2perf.answer import Answer
 from mc2perf.claims import Claims
-from mc2perf.problems import InputError
+from mc2perf.problems import InputError, Problems
 from mc2perf.readers.claims import claims_names, load_claims, parse_claims
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
@@ -62,26 +62,19 @@ def ask_audit(
     >>> [judgement.verdict for judgement in audit.judgements]
     ['base', 'holds']
     """
-    problems: list[str] = []
+    problems = Problems()
     sets: list[Claims] = []
     for name in names or ([] if texts else claims_names()):
-        try:
+        with problems:
             sets.append(load_claims(name))
-        except InputError as error:
-            problems += error.problems
-    try:
+    with problems:
         sets += [parse_claims(texts)] if texts else []
-    except InputError as error:
-        problems += error.problems
     stated = {key: value for key, value in given.items() if value is not None}
     audits = []
     for claims in sets:
-        try:
+        with problems:
             audits.append(_audit(claims, stated, overrides or {}, own))
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
+    problems.refuse()
     return audits
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
-from mc2perf.problems import InputError, did_you_mean
-from mc2perf.readers.models import load_model
+from mc2perf.problems import InputError, Problems, did_you_mean
+from mc2perf.readers.models import model_of
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import number, read_scenario
-from mc2perf.scenario import DEFAULT_HARDWARE, PIECES, Scenario, is_operator
+from mc2perf.scenario import DEFAULT_HARDWARE, PIECES, Scenario
 from mc2perf.studies.breakeven import BreakEven, breakeven, grows, sizes_to_try
 from mc2perf.study import study_of
 from mc2perf.units import COUNT
@@ -62,7 +62,7 @@ def ask_breakeven(
     >>> answer.dead_zone_to < answer.pays_from
     True
     """
-    problems: list[str] = []
+    problems = Problems()
     names = str(given.get("hardware") or DEFAULT_HARDWARE).split(",")
     scenario, from_file = read_scenario(target, {**given, "hardware": names[0].strip()})
     size = over or grows(scenario.target)[0]
@@ -82,13 +82,10 @@ def ask_breakeven(
     largest = _largest(to, problems)
     machines = []
     for name in names:
-        try:
+        with problems:
             machines.append(load_machine(name.strip(), own, {**from_file, **overrides}))
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
-    model = None if is_operator(scenario.target) else load_model(scenario.target)
+    problems.refuse()
+    model = model_of(scenario.target)
     _refuse_contradictions(scenario, machines, model, size, largest)
     return [
         breakeven(

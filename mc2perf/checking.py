@@ -10,12 +10,12 @@ import numpy as np
 
 from mc2perf.operators import MOE_LAYER, TARGETS
 from mc2perf.problems import InputError
-from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
-from mc2perf.readers.scenarios import read_scenario, scenario_tree
+from mc2perf.readers.question import read_question
+from mc2perf.readers.scenarios import scenario_tree
 from mc2perf.resolve import as_columns, model_layout
 from mc2perf.rules.catalogue import OPERATORS
-from mc2perf.scenario import Scenario, is_operator
+from mc2perf.scenario import Scenario
 from mc2perf.studies.check import Check, Question, asked_of, checks, ranks_of
 
 
@@ -75,9 +75,7 @@ def ask_question(
         Every problem, one line each.
     """
     unpriced = target if target in OPERATORS and target not in TARGETS else ""
-    scenario, from_file = read_scenario(MOE_LAYER if unpriced else target, given)
-    machine = load_machine(scenario.hardware, own, {**from_file, **overrides})
-    model = None if is_operator(scenario.target) else load_model(scenario.target)
+    scenario, machine, model = read_question(MOE_LAYER if unpriced else target, given, overrides, own)
     question = Question(
         scenario=scenario,
         machine=machine,

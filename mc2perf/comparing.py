@@ -10,14 +10,12 @@ from pathlib import Path
 from mc2perf.machine import Machine
 from mc2perf.measured import Measured, TileScan, TileTimes
 from mc2perf.model import Model
-from mc2perf.problems import InputError, kept
+from mc2perf.problems import InputError, Problems
 from mc2perf.readers.measured import read_measured
 from mc2perf.readers.measured.folders import measured_in, once, twin_of
 from mc2perf.readers.measured.source import Progress
-from mc2perf.readers.models import load_model
-from mc2perf.readers.profiles import load_machine
-from mc2perf.readers.scenarios import read_scenario
-from mc2perf.scenario import SCHEDULES, Scenario, is_operator
+from mc2perf.readers.question import read_question
+from mc2perf.scenario import SCHEDULES, Scenario
 from mc2perf.studies.compare import SCHEDULE_OF, predict
 from mc2perf.studies.compared import Comparison, Run, Scan, gain_of, run_of, scan_of
 from mc2perf.studies.observed import observed
@@ -64,7 +62,7 @@ def ask_compare(
     InputError
         Every problem, one line each.
     """
-    problems: list[str] = []
+    problems = Problems()
     given = {name: value for name, value in given.items() if value is not None}
     files, notes = _files(_by_run(measurements), problems)
     runs = {label: list(_read(some, reading, problems)) for label, some in files.items()}
@@ -72,13 +70,9 @@ def ask_compare(
         problems.append("measurements: are missing; name files such as step_trace_time.csv")
     if given.get("schedule") and set(runs) - {UNLABELLED}:
         problems.append("schedule: the labels of the runs say it; leave it out")
-    asked: tuple[Scenario, Machine, Model | None] | None = None
-    try:
-        asked = _asked(target, {**_of_scans(runs, target), **given}, overrides, own)
-    except InputError as error:
-        problems += error.problems
-    if problems or asked is None:
-        raise InputError(problems)
+    with problems:
+        asked = read_question(target, {**_of_scans(runs, target), **given}, overrides, own)
+    problems.refuse()
     return _compared(asked, runs, notes)
 
 
@@ -93,11 +87,11 @@ def _by_run(measurements: Sequence[str]) -> dict[str, list[str]]:
     return runs
 
 
-def _files(runs: Mapping[str, Sequence[str]], problems: list[str]) -> tuple[dict[str, list[str]], list[str]]:
+def _files(runs: Mapping[str, Sequence[str]], problems: Problems) -> tuple[dict[str, list[str]], list[str]]:
     """The files of every run, each once, and notes on copies; two runs cannot be the same one."""
     found, notes = dict[str, list[str]](), list[str]()
     for label, paths in runs.items():
-        listed = [file for path in paths for file in kept(problems, measured_in, path) or ()]
+        listed = [file for path in paths for file in problems.kept(measured_in, path) or ()]
         others = [file for files in found.values() for file in files]
         found[label], said = once(listed)
         notes += said
@@ -106,22 +100,10 @@ def _files(runs: Mapping[str, Sequence[str]], problems: list[str]) -> tuple[dict
     return found, notes
 
 
-def _read(files: Sequence[str], reading: Reading, problems: list[str]) -> Iterator[Measured]:
+def _read(files: Sequence[str], reading: Reading, problems: Problems) -> Iterator[Measured]:
     for file in files:
-        try:
-            with reading(file) as progress:
-                yield read_measured(file, progress)
-        except InputError as error:
-            problems += error.problems
-
-
-def _asked(
-    target: str, given: Mapping[str, object], overrides: Mapping[str, str], own: Sequence[Path]
-) -> tuple[Scenario, Machine, Model | None]:
-    scenario, from_file = read_scenario(target, given)
-    machine = load_machine(scenario.hardware, own, {**from_file, **overrides})
-    model = None if is_operator(scenario.target) else load_model(scenario.target)
-    return scenario, machine, model
+        with problems, reading(file) as progress:
+            yield read_measured(file, progress)
 
 
 def _scans(runs: Mapping[str, Sequence[Measured]], target: str) -> list[TileScan]:

@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mc2perf.problems import InputError, did_you_mean
-from mc2perf.readers.models import load_model
-from mc2perf.readers.profiles import load_machine
-from mc2perf.readers.scenarios import read_scenario
+from mc2perf.readers.question import read_question
 from mc2perf.readers.structure import read_text
-from mc2perf.scenario import is_operator
 from mc2perf.studies.changes import Side
 from mc2perf.studies.diff import Difference, difference
 from mc2perf.studies.side_by_side import READ
@@ -104,9 +101,7 @@ def _side(
         given, overrides = ({}, {}) if saved else both
         kept = {**(saved["inputs"] if saved else {}), **_given(given), **changes[0]}
         target = str(kept.pop("target", asked))
-        scenario, from_file = read_scenario(target, kept)
-        machine = load_machine(scenario.hardware, own, {**from_file, **overrides, **changes[1]})
-        model = None if is_operator(scenario.target) else load_model(scenario.target)
+        scenario, machine, model = read_question(target, kept, {**overrides, **changes[1]}, own)
     except InputError as error:
         problems += [f"{asked}: {problem}" if saved else problem for problem in error.problems]
         return None

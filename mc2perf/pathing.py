@@ -11,7 +11,7 @@ import numpy as np
 
 from mc2perf.machine import Machine
 from mc2perf.model import Model
-from mc2perf.problems import InputError, did_you_mean
+from mc2perf.problems import Problems, did_you_mean
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import number, read_scenario
@@ -64,13 +64,12 @@ def ask_paths(
     >>> sorted(set(found.taken))
     ['all_gather']
     """
-    problems: list[str] = []
+    problems = Problems()
     scenario, from_file = read_scenario(target, given)
     if is_operator(scenario.target):
         problems.append(f"target: '{scenario.target}' is an operator; paths are of models")
     serving = _serving(started, scenario.speculative_tokens + 1.0, problems)
-    if problems:
-        raise InputError(problems)
+    problems.refuse()
     machine, model = load_machine(scenario.hardware, own, {**from_file, **overrides}), load_model(target)
     scenario = _with_degrees(scenario, machine, model)
     most = max(MOST_TOKENS, serving.max_num_batched_tokens)

@@ -9,9 +9,7 @@ from typing import NamedTuple
 from mc2perf.answer import Answer
 from mc2perf.api import ask
 from mc2perf.problems import InputError, did_you_mean
-from mc2perf.readers.models import load_model
-from mc2perf.readers.profiles import load_machine
-from mc2perf.readers.scenarios import read_scenario
+from mc2perf.readers.question import read_question
 from mc2perf.roofline import roofline
 from mc2perf.scenario import DEFAULT_HARDWARE, is_operator
 from mc2perf.studies.breakeven import grows
@@ -72,10 +70,8 @@ def ratio(question: Question) -> Chart:
 
 def roofs(question: Question) -> Chart:
     """Matmuls of the layer shown, under the roofs of the machine."""
-    scenario, from_file = read_scenario(question.target, question.given)
-    machine = load_machine(scenario.hardware, question.own, {**from_file, **question.overrides})
-    model = None if is_operator(scenario.target) else load_model(scenario.target)
-    return roofline_chart(roofline(study_of(scenario, machine, model)))
+    asked = read_question(question.target, question.given, question.overrides, question.own)
+    return roofline_chart(roofline(study_of(*asked)))
 
 
 KINDS: dict[str, Callable[[Question], Chart]] = {

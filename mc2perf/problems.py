@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 LONGEST = 4000
 """Longest line that a problem may take [characters]."""
@@ -11,6 +11,10 @@ MOST_NAMES = 10
 """A legal list of more names is not shown whole."""
 NEAREST = 5
 """So many of its names are."""
+
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 class InputError(ValueError):
@@ -63,19 +67,42 @@ def did_you_mean(word: object, known: Iterable[str], listing: str = "") -> str:
     return f"; write one of {', '.join(near)}, ...{said}"
 
 
-def kept(problems: list[str], read: Callable[..., Any], *given: object) -> Any:
-    """What was read, or None and its problems noted.
+class Problems(list[str]):
+    """Every problem so far. ``with problems:`` keeps those that are raised; ``refuse`` ends with all.
 
     Examples
     --------
     >>> def read(text):
     ...     raise InputError([f"'{text}' is no number"])
-    >>> noted = []
-    >>> kept(noted, read, "x"), noted
-    (None, ["'x' is no number"])
+    >>> problems = Problems()
+    >>> with problems:
+    ...     read("x")
+    >>> problems.kept(read, "y"), problems
+    (None, ["'x' is no number", "'y' is no number"])
     """
-    try:
-        return read(*given)
-    except InputError as error:
-        problems += error.problems
+
+    def __enter__(self) -> Problems:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, InputError):
+            self += error.problems
+            return True
+        return False
+
+    def kept(self, read: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found | None:
+        """What was read, or None and its problems noted."""
+        with self:
+            return read(*given, **named)
         return None
+
+    def refuse(self) -> None:
+        """Raise if there are any.
+
+        Raises
+        ------
+        InputError
+            Every problem, one line each.
+        """
+        if self:
+            raise InputError(self)

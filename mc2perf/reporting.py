@@ -13,10 +13,10 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.problems import InputError
 from mc2perf.quantity import quantities
-from mc2perf.readers.models import load_model
+from mc2perf.readers.models import model_of
 from mc2perf.readers.profiles import load_machine
 from mc2perf.roofline import roofline
-from mc2perf.scenario import Scenario, inputs, is_operator
+from mc2perf.scenario import Scenario, inputs
 from mc2perf.sensing import ask_sensitivity
 from mc2perf.study import study_of
 from mc2perf.units import show
@@ -63,7 +63,7 @@ def ask_report(
         raise InputError([f"report: needs {' and '.join(missing)}; pip install 'mc2perf[report]'"])
     answer, scenario, overrides = ask(target, given, overrides, own)
     machine = load_machine(scenario.hardware, own, overrides)
-    model = None if is_operator(scenario.target) else load_model(scenario.target)
+    model = model_of(scenario.target)
     done(STEPS[0])
     panel = panel_of(Question(given, scenario, machine, model, answer))
     done(STEPS[1])

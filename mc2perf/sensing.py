@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mc2perf.problems import InputError, did_you_mean
+from mc2perf.problems import Problems, did_you_mean
 from mc2perf.quantity import KINDS
-from mc2perf.readers.models import load_model
-from mc2perf.readers.profiles import load_machine
-from mc2perf.readers.scenarios import read_scenario
-from mc2perf.scenario import is_operator
+from mc2perf.readers.question import read_question
 from mc2perf.studies.sensitivity import Sensitivity, sensitivity
 from mc2perf.studies.uncertainty import UNCERTAINTY, Uncertainty
 from mc2perf.units import COUNT, NUMBER, parse
@@ -58,18 +55,13 @@ def ask_sensitivity(
     >>> found.effects[0].path
     'cube.peak.bf16'
     """
-    problems: list[str] = []
+    problems = Problems()
     off = _uncertainty(uncertainty, problems)
     step = _share("by", by, problems)
     count = _count(samples, problems)
-    try:
-        scenario, from_file = read_scenario(target, given)
-        machine = load_machine(scenario.hardware, own, {**from_file, **overrides})
-        model = None if is_operator(scenario.target) else load_model(scenario.target)
-    except InputError as error:
-        raise InputError([*problems, *error.problems]) from None
-    if problems:
-        raise InputError(problems)
+    with problems:
+        scenario, machine, model = read_question(target, given, overrides, own)
+    problems.refuse()
     return sensitivity(scenario, machine, model, step, off, count)
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mc2perf.conditions import Condition
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
-from mc2perf.problems import InputError, did_you_mean, kept
+from mc2perf.problems import InputError, Problems, did_you_mean
 from mc2perf.quantity import quantities
 from mc2perf.readers.axes import Value, read_axes
 from mc2perf.readers.conditions import read_condition
@@ -110,11 +109,11 @@ def ask_sweep(
     (20, ['schedule'])
     """
     ranking = ranking or Ranking()
-    problems: list[str] = []
-    read: Varied | None = kept(problems, read_varied, target, given)
+    problems = Problems()
+    read = problems.kept(read_varied, target, given)
     scenario, from_file, block, at = read or (Scenario(target=target), {}, None, "")
     fixed = fixed_values(given, overrides)
-    axes = kept(problems, read_axes, vary, still_varied(block, fixed), at)
+    axes = problems.kept(read_axes, vary, still_varied(block, fixed), at)
     values: dict[str, tuple[Value, ...]] = {axis.name: axis.values for axis in axes or ()}
     sweep = Sweep(scenario=scenario, axes=values, machines={}, models={}, plan=_plan(ranking, problems))
     if read and axes is not None:  # what is missing would only seem wrong in the light of a mistake
@@ -138,10 +137,10 @@ def ask_sweep(
     columns = _different(columns_for(sweep))
     wanted = _columns(ranking.columns, columns, problems)
     top = _number("top", ranking.top, COUNT, problems)
-    where = [kept(problems, read_condition, text, columns) for text in ranking.where]
-    if problems or (problems := sweep.contradictions()):
-        raise InputError(problems)
-    conditions: tuple[Condition, ...] = tuple(condition for condition in where if condition is not None)
+    where = [problems.kept(read_condition, text, columns) for text in ranking.where]
+    problems.refuse()
+    Problems(sweep.contradictions()).refuse()
+    conditions = tuple(condition for condition in where if condition is not None)
     return Asked(sweep=replace(sweep, where=conditions), columns=wanted, top=int(top) if top else None)
 
 
@@ -191,12 +190,13 @@ def _machines(
     """Every machine that the axes name, by profile and what they override in it."""
     paths = {name: values for name, values in axes.items() if "." in name}
     machines: dict[Key, Machine] = {}
-    found: list[str] = []
+    found = Problems()
     for hardware in axes.get("hardware", (scenario.hardware,)):
         for combination in itertools.product(*paths.values()):
             varied = {path: str(value) for path, value in zip(paths, combination, strict=True)}
-            load = kept(found, load_machine, str(hardware), own, {**overrides, **varied})
-            machines[(str(hardware), tuple(varied.items()))] = load
+            with found:
+                machine = load_machine(str(hardware), own, {**overrides, **varied})
+                machines[(str(hardware), tuple(varied.items()))] = machine
     problems += [_of_axis(problem, paths) for problem in found]
     return machines
 
@@ -209,10 +209,13 @@ def _of_axis(problem: str, paths: Iterable[str]) -> str:
 
 
 def _models(
-    scenario: Scenario, axes: Mapping[str, tuple[Value, ...]], problems: list[str]
+    scenario: Scenario, axes: Mapping[str, tuple[Value, ...]], problems: Problems
 ) -> dict[str, Model]:
-    targets = [str(target) for target in axes.get("target", (scenario.target,))]
-    return {target: kept(problems, load_model, target) for target in targets if not is_operator(target)}
+    models: dict[str, Model] = {}
+    for target in map(str, axes.get("target", (scenario.target,))):
+        with problems:
+            models |= {} if is_operator(target) else {target: load_model(target)}
+    return models
 
 
 def _best_over(

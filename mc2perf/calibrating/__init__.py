@@ -11,7 +11,7 @@ from typing import Any
 from mc2perf.calibrating.editing import applied
 from mc2perf.calibrating.observations import Observations, Reading, observe, together
 from mc2perf.machine import Machine
-from mc2perf.problems import InputError
+from mc2perf.problems import InputError, Problems
 from mc2perf.readers.profiles import check_machine, find_profile, resolved_tree
 from mc2perf.studies.calibrate.collectives import fit_collective
 from mc2perf.studies.calibrate.kernels import fit_kernels
@@ -102,19 +102,13 @@ def calibrate(
     >>> group.form, [f"{value.value:.3g}" for value in group.values]
     ('line', ['6e-05', '1.4e+11'])
     """
-    problems, loaded = list[str](), list[_Fitting]()
-    try:
+    problems = Problems()
+    with problems:
         base = find_profile(hardware, own)
-        loaded.append(_Fitting(resolved_tree(base, own, {}), str(base)))
-    except InputError as error:
-        problems += error.problems
-    try:
+        fitting = _Fitting(resolved_tree(base, own, {}), str(base))
+    with problems:
         seen = observe(files, given or {}, reading)
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
-    (fitting,) = loaded
+    problems.refuse()
     machine = fitting.machine
     for points in seen.collectives():
         what = f"{points.origin.file}: {points.what}"

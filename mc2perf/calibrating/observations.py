@@ -28,7 +28,7 @@ from mc2perf.measured import (
     bus_factor,
 )
 from mc2perf.operators import DTYPES, OPERATORS
-from mc2perf.problems import InputError, kept
+from mc2perf.problems import InputError, Problems
 from mc2perf.readers.measured import iterate_kernels, read_measured
 from mc2perf.readers.measured.folders import measured_in, once
 from mc2perf.readers.measured.kernels import base_type
@@ -99,17 +99,14 @@ def observe(files: Iterable[Path], given: Mapping[str, str], reading: Reading = 
     InputError
         Every problem of every file, one line each.
     """
-    seen, problems = Observations(), list[str]()
-    listed, seen.notes = once(f for file in files for f in kept(problems, measured_in, str(file)) or ())
+    seen, problems = Observations(), Problems()
+    listed, seen.notes = once(f for file in files for f in problems.kept(measured_in, str(file)) or ())
     for file in map(Path, listed):
-        try:
+        with problems:
             with reading(str(file)) as progress:
                 found = read_measured(file, progress if callable(progress) else None)
             _take(file, found, given, seen)
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
+    problems.refuse()
     return seen
 
 

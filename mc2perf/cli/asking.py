@@ -19,7 +19,7 @@ from mc2perf.cli.options import (
     folders,
     with_inputs,
 )
-from mc2perf.problems import InputError
+from mc2perf.problems import Problems
 
 
 class Asked(NamedTuple):
@@ -29,30 +29,6 @@ class Asked(NamedTuple):
     given: dict[str, Any]
     overrides: dict[str, str]
     own: list[Path]
-
-
-class Problems(list[str]):
-    """Every problem so far. ``with problems:`` keeps those that are raised; ``refuse`` ends with all."""
-
-    def __enter__(self) -> Problems:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, InputError):
-            self += error.problems
-            return True
-        return False
-
-    def refuse(self) -> None:
-        """Raise if there are any.
-
-        Raises
-        ------
-        InputError
-            Every problem, one line each.
-        """
-        if self:
-            raise InputError(self)
 
 
 def asking(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

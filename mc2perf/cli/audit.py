@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mc2perf.cli.asking import Problems
 from mc2perf.cli.options import (
     GROUPS,
     Dispatcher,
@@ -17,6 +16,7 @@ from mc2perf.cli.options import (
     with_inputs,
 )
 from mc2perf.cli.reports import Format, Output, Report, format_of, put
+from mc2perf.problems import Problems
 
 EXAMPLE = (
     "mc2perf audit --claim before:comm_ratio=47%,tokens_per_second=580 "

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.asking import Asked, asking
 from mc2perf.cli.reports import Format, Output, Report, format_of, put
+from mc2perf.problems import Problems
 
 EXAMPLE = (
     "mc2perf breakeven all_gather_matmul -n 4096 -k 8192 --ranks 8 --hardware atlas_800i_a2,atlas_800t_a3"

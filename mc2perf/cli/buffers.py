@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.asking import Asked, asking
 from mc2perf.cli.reports import TextFormat, TextOutput, as_json
+from mc2perf.problems import Problems
 
 EXAMPLE = "mc2perf buffers deepseek-v3 --hardware atlas_800t_a3 --phase decode --batch-size 27"
 

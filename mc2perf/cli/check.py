@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.asking import Asked, asking
 from mc2perf.cli.reports import TextFormat, TextOutput, as_json
+from mc2perf.problems import Problems
 
 EXAMPLE = (
     "mc2perf check moe_distribute_dispatch -m 27 -k 7168 --ranks 16 --experts-per-rank 16 --top-k 8"

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.asking import Asked, asking
 from mc2perf.cli.options import GROUPS
 from mc2perf.cli.reports import Format, Output, Report, format_of, put
+from mc2perf.problems import Problems
 
 EXAMPLE = "mc2perf compare deepseek-v3 alltoall=before/ mc2=after/ --hardware atlas_800t_a3 --ep 16"
 

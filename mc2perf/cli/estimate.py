@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mc2perf.cli.asking import Asked, Problems, asking
-from mc2perf.problems import InputError
+from mc2perf.cli.asking import Asked, asking
+from mc2perf.problems import InputError, Problems
 
 if TYPE_CHECKING:
     from mc2perf.answer import Answer

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mc2perf.cli.options import PlainCommand, PlainGroup, assignments, folders
-from mc2perf.problems import InputError, kept
+from mc2perf.problems import InputError, Problems
 
 profiles_app = typer.Typer(
     cls=PlainGroup,
@@ -99,14 +99,13 @@ def profiles_check(
     from mc2perf.quantity import quantities
     from mc2perf.readers.profiles import load_machine_file, profiles_in
 
-    problems: list[str] = []
+    problems = Problems()
     for file in (f for path in files for f in profiles_in(Path(path))):
-        machine = kept(problems, load_machine_file, file, [file.parent])
+        machine = problems.kept(load_machine_file, file, [file.parent])
         if machine is not None:
             numbers = sum(1 for _ in quantities(machine))
             typer.echo(f"{file}: fine; {machine.title}, {numbers} numbers, each with a source")
-    if problems:
-        raise InputError(problems)
+    problems.refuse()
 
 
 @models_app.command("list", cls=PlainCommand, epilog="Example: mc2perf models list")

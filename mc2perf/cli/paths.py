@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.asking import Asked, asking
 from mc2perf.cli.reports import TextFormat, TextOutput, as_json
+from mc2perf.problems import Problems
 
 EXAMPLE = "mc2perf paths qwen3-235b-a22b --hardware atlas_800t_a3 --tp 8 --ep 16 --prefill-mc2"
 PANEL = "How serving was started"

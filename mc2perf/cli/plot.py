@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mc2perf.cli.asking import Asked, Problems, asking
-from mc2perf.problems import did_you_mean
+from mc2perf.cli.asking import Asked, asking
+from mc2perf.problems import Problems, did_you_mean
 
 EXAMPLE = "mc2perf plot deepseek-v3 --kind ratio --hardware atlas_800t_a3,h800_sxm -o ratio.svg"
 

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.asking import Asked, asking
 from mc2perf.cli.progress import steps
+from mc2perf.problems import Problems
 
 EXAMPLE = "mc2perf report deepseek-v3 --hardware atlas_800t_a3 -o report.html"
 

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mc2perf.cli.asking import Asked, Problems, asking
+from mc2perf.cli.asking import Asked, asking
 from mc2perf.cli.reports import Format, Output, Report, format_of, put
+from mc2perf.problems import Problems
 
 EXAMPLE = "mc2perf sensitivity matmul_all_reduce -m 4096 -n 8192 -k 4096 --hardware atlas_800t_a2_b2"
 

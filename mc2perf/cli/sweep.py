@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mc2perf.cli.asking import Problems
 from mc2perf.cli.options import (
     Dispatcher,
     Overrides,
@@ -21,7 +20,7 @@ from mc2perf.cli.options import (
     folders,
     with_inputs,
 )
-from mc2perf.problems import InputError, did_you_mean
+from mc2perf.problems import InputError, Problems, did_you_mean
 
 if TYPE_CHECKING:
     from mc2perf.sweeping import Asked

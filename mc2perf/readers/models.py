@@ -23,6 +23,7 @@ from mc2perf.readers.structure import (
     read_text,
     structure,
 )
+from mc2perf.scenario import is_operator
 
 VERSION = 1
 """The ``model_version`` of YAML files that this reader knows."""
@@ -96,6 +97,11 @@ def load_model(name_or_path: str) -> Model:
     if name in model_aliases():
         return _model_from_yaml(_shipped() / f"{model_aliases()[name]}.yaml")
     return _load_file(_existing_file(name_or_path))
+
+
+def model_of(target: str) -> Model | None:
+    """The model that a target is; none of an operator."""
+    return None if is_operator(target) else load_model(target)
 
 
 def _existing_file(given: str) -> Path:
