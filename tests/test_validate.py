@@ -10,16 +10,9 @@ import pytest
 from mc2perf.answer import Row as Result
 from mc2perf.api import estimate
 from mc2perf.measurement import Family, Relation, Row, Value
-from mc2perf.studies.validate import (
-    QUANTITIES,
-    Asked,
-    Case,
-    checks,
-    efficiency_of,
-    relative_error,
-    scored,
-    scores,
-)
+from mc2perf.studies.validate.asked import QUANTITIES, Asked, Case
+from mc2perf.studies.validate.relations import checks
+from mc2perf.studies.validate.scores import efficiency_of, relative_error, scored, scores
 from mc2perf.validating import Validation
 from mc2perf.writers.scores import document
 

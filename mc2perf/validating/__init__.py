@@ -17,7 +17,9 @@ from mc2perf.readers.profiles import load_machine
 from mc2perf.scenario import DEFAULT_HARDWARE
 from mc2perf.studies.kernels import Score as KernelScore
 from mc2perf.studies.kernels import score as score_kernels
-from mc2perf.studies.validate import Case, Check, Score, Scored, checks, scored, scores
+from mc2perf.studies.validate.asked import Case
+from mc2perf.studies.validate.relations import Check, checks
+from mc2perf.studies.validate.scores import Score, Scored, scored, scores
 from mc2perf.validating.asking import Asking
 from mc2perf.validating.questions import defaults, refuse, unpriced, why_not
 

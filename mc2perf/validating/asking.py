@@ -19,7 +19,7 @@ from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_scenario
 from mc2perf.scenario import Scenario, is_operator
-from mc2perf.studies.validate import Asked
+from mc2perf.studies.validate.asked import Asked
 from mc2perf.validating.decode import decode_choices
 from mc2perf.validating.inputs import model_inputs, operator_inputs
 from mc2perf.validating.parts import Alone, part_alone

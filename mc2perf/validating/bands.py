@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from mc2perf.bands import Band, Like
-from mc2perf.studies.validate import RATES, TIMES, TOKEN_TIMES, Scored
+from mc2perf.studies.validate.asked import RATES, TIMES, TOKEN_TIMES
+from mc2perf.studies.validate.scores import Scored
 
 WHOLE = (TIMES.keys() - {"serial_time", "matmul_time", "compute_time"}) | TOKEN_TIMES.keys() | RATES.keys()
 """Quantities that say how long the whole takes; gains and parts of it are off in other ways."""

@@ -9,7 +9,7 @@ from mc2perf.measurement import Plain, Row, Value
 from mc2perf.problems import InputError
 from mc2perf.scenario import inputs, is_operator
 from mc2perf.skew import Skew
-from mc2perf.studies.validate import GAINS, PHASES, QUANTITIES, YIELDS
+from mc2perf.studies.validate.asked import GAINS, PHASES, QUANTITIES, YIELDS
 
 MIXER_SIZES = frozenset(
     ("heads", "kv_heads", "head_dim", "v_head_dim", "rope_head_dim", "q_lora_rank", "kv_lora_rank", "window")

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mc2perf.studies.kernels import Score as KernelScore
-from mc2perf.studies.validate import NAIVE, Case, Check, Score, Scored
+from mc2perf.studies.validate.asked import Case
+from mc2perf.studies.validate.relations import Check
+from mc2perf.studies.validate.scores import NAIVE, Score, Scored
 from mc2perf.units import show
 from mc2perf.version import VERSION
 
