@@ -119,7 +119,12 @@ def _row(study: Study, outcome: Outcome, base: Results) -> Row:
     row = Row(schedule=outcome.schedule, reason=outcome.note, tiles=outcome.tiles, **at)
     cut = float(pieces) if outcome.tried else 1.0
     forward, backward = segments_of(study, cut)
-    row = replace(row, segments=forward, backward_segments=backward, traffic=_traffic(outcome, best))
+    row = replace(
+        row,
+        segments=forward,
+        backward_segments=backward,
+        traffic=_traffic(outcome, best) if study.model else {},
+    )
     if outcome.tried is None:
         return row
     times = np.where(refused, np.inf, numbers["total_time"]).ravel()
@@ -127,12 +132,10 @@ def _row(study: Study, outcome: Outcome, base: Results) -> Row:
 
 
 def _traffic(outcome: Outcome, best: NDArray[np.intp]) -> dict[str, tuple[float, float]]:
-    """Communication of a whole step by parallel group, and what of it is exposed."""
-    if outcome.step is None:
-        return {}
+    """Communication of a model by parallel group, and what of it is exposed."""
     return {
         group: (at_count(t.comm, best).item(), at_count(t.exposed, best).item())
-        for group, t in outcome.step.traffic.items()
+        for group, t in outcome.traffic.items()
     }
 
 

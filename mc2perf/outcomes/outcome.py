@@ -67,6 +67,17 @@ class Outcome:
         return there, sum((layer.back for layer in self.layers), schedules.NOTHING)
 
     @property
+    def traffic(self) -> dict[str, Traffic]:
+        """Communication by parallel group, of a whole step or of all layers; {} where groups are mixed."""
+        if self.step is not None:
+            return self.step.traffic
+        found: dict[str, Timing] = {}
+        for layer in self.layers if self.schedule != "dual_batch" else ():
+            for group, timing in (*layer.forward.items(), *layer.backward.items()):
+                found[group] = found.get(group, schedules.NOTHING) + timing.times(layer.count)
+        return {group: Traffic(t.comm, t.exposed) for group, t in found.items() if group}
+
+    @property
     def refused_at(self) -> NDArray[np.bool_]:
         """Mask of the rows and counts that have no answer."""
         return refused_at(self.refused)

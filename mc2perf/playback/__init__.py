@@ -76,7 +76,7 @@ def playback(study: Study, row: Row) -> Playback:
     """
     schedule = "serial" if row.reason else row.schedule
     batches = 2 if schedule == "dual_batch" and whole_batches(study) else 1
-    if row.traffic:
+    if study.scenario.global_batch_size is not None:
         scenes = _scenes([("step", joined(_step(study, row)))])
         return Playback(schedule, scenes, scenes)
     passes = PASSES[schedule](study, row)

@@ -98,7 +98,7 @@ def schedule_row(answer: Answer, row: Row) -> list[str]:
 def _step_traffic(answer: Answer) -> Iterator[Table]:
     """Communication of a whole step by parallel group, for the best schedule."""
     best = answer.best
-    if best is None or not best.traffic:
+    if best is None or not best.traffic or "global_batch_size" not in answer.inputs:
         return
     rows = [
         [group, show(comm, "s"), show(exposed, "s"), f"{exposed / best.total_time:.1%}", ""]
