@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mc2perf.operators import unquantised
+from mc2perf.operators import DTYPES, unquantised
 from mc2perf.pipelines import pipeline_of
 from mc2perf.scenario import Scenario
 from mc2perf.skew import Drawn
@@ -28,6 +28,7 @@ def assumptions_of(study: Study) -> tuple[str, ...]:
         "pieces are equal; a remainder counts as a full share of a piece",
         f"{_routing(study)}no congestion; no jitter between ranks, so a ring deeper than 2 changes little",
         f"weights are {weights}",
+        *_widened(study),
     ]
     if model is not None:
         said += list(_step_assumptions(scenario))
@@ -61,6 +62,19 @@ def _kept_wide(study: Study) -> Iterator[str]:
             f"{layout.dtype} in matmuls {passes}but gate and output head, which are {wide}; "
             f"attention in {layout.attention_dtype}"
         )
+
+
+def _widened(study: Study) -> Iterator[str]:
+    """Whose weights are narrower than the rows, what their scales take, and at which rate they compute."""
+    dtype, cube = study.scenario.dtype, study.scenario.cube_dtype
+    if dtype == cube:
+        return
+    item, has_experts = DTYPES[dtype], study.group is not None
+    whose = "routed experts alone" if has_experts else "its matmuls"
+    yield (
+        f"{dtype}: {8.0 * item.size:g}-bit weights of {whose}; a {8.0 * item.scale_size:g}-bit scale for"
+        f" {item.scale_block:g} of them; widened to {cube} on the way to the cube, as fast as {cube} kernels"
+    )
 
 
 def _routing(study: Study) -> str:

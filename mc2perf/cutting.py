@@ -100,7 +100,7 @@ def cut_by_cann(study: Study, pair: Pair) -> Cut:
         raise InputError([f"CANN cuts rows on Ascend; not {s.split_axis} on {machine.name}"])
     tiling = cann_tiling(
         s.target, _one(s.m), _one(s.n), _one(s.k), int(pair.ranks), family=machine.family,
-        cores=int(machine.cube.cores), dtype=s.dtype, experts=int(s.experts_per_rank),
+        cores=int(machine.cube.cores), dtype=s.cube_dtype, experts=int(s.experts_per_rank),
     )  # fmt: skip
     # CANN counts the rows of a reduce-scatter per rank
     per_rank = pair.ranks if s.target == "matmul_reduce_scatter" else 1.0

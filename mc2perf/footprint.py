@@ -262,7 +262,7 @@ class _Holding:
         kept = [sum((n * self._between_passes(layer, here) for n, layer in here), 0.0) for here in chunks]
         working = np.max(np.broadcast_arrays(head, *again), axis=0)
         return {
-            "weights": self._state(weights, weight=self.item),
+            "weights": self._state(weights, (self.item, self.item)),
             "gradients": self._state(weights, gradient=GRADIENT_BYTES),
             "optimizer": self._state(weights, optimizer=STATE_BYTES) if self.whole_step else 0.0,
             "activations": self._in_flight(device, kept),
@@ -272,21 +272,31 @@ class _Holding:
     def _prefill(self, here: _Layers, weights: tuple[float, float], head: Num) -> dict[str, Num]:
         one = [layer.kept for _, layer in here]
         return {
-            "weights": self._state(weights, weight=DTYPES[self.layout.dtype].size),
+            "weights": self._state(weights, self._stored),
             "KV cache": sum((n * layer.cache for n, layer in here), 0.0),
             "activations of one layer": np.max(np.broadcast_arrays(head, *one), axis=0),
         }
 
+    @property
+    def _stored(self) -> tuple[float, float]:
+        """Bytes of a weight that is served: outside the routed experts, and of these. [B]"""
+        layout = self.layout
+        return DTYPES[layout.dtype].stored_size, DTYPES[layout.expert_dtype].stored_size
+
     def _state(
-        self, weights: tuple[float, float], weight: float = 0.0, gradient: float = 0.0, optimizer: float = 0.0
+        self,
+        weights: tuple[float, float],
+        sizes: tuple[float, float] = (0.0, 0.0),
+        gradient: float = 0.0,
+        optimizer: float = 0.0,
     ) -> float:
         """Weights, gradients or optimizer; the latter is shared by the ranks of the same weights."""
         shared = self.study.scenario.distributed_optimizer
         total = 0.0
-        for parameters, (ranks, _) in zip(weights, data_groups(self.layout), strict=True):
+        for parameters, size, (ranks, _) in zip(weights, sizes, data_groups(self.layout), strict=True):
             total += self.study.costs.ledger.run(
                 "memory: model state", memory.model_state_bytes,
-                parameters=parameters, weight_size=weight, weight_shards=1.0,
+                parameters=parameters, weight_size=size, weight_shards=1.0,
                 gradient_size=gradient, gradient_shards=1.0,
                 optimizer_size=optimizer, optimizer_shards=ranks if shared else 1.0,
             )  # fmt: skip

@@ -133,11 +133,27 @@ TARGETS = (*OPERATORS, MOE_LAYER)
 
 @dataclass(frozen=True)
 class ElementType:
-    """Bytes of an element, and of the scales that go with ``block`` elements (0: none, inf: one per row)."""
+    """Bytes of an element, and of the scales that go with ``block`` elements (0: one per row).
+
+    ``widened_to`` is the type of the rows beside weights of this one: they are widened on the way to the
+    cube, which multiplies in it.
+    """
 
     size: float
     scale_size: float = 0.0
     scale_block: float = 0.0
+    widened_to: str = ""
+
+    @property
+    def stored_size(self) -> float:
+        """Bytes of a weight in memory, with its share of the scale of its block. [B]
+
+        Examples
+        --------
+        >>> DTYPES["int8"].stored_size, DTYPES["w4a8"].stored_size
+        (1.0, 0.5625)
+        """
+        return self.size + (self.scale_size / self.scale_block if self.scale_block else 0.0)
 
     def scale_bytes_per_row(self, width: Num) -> Num:
         """Bytes of the scales of one row. [B]"""
@@ -156,8 +172,24 @@ DTYPES = {
     # OCP microscaling: one e8m0 byte for 32 elements
     "mxfp8": ElementType(1.0, scale_size=1.0, scale_block=32.0),
     "mxfp4": ElementType(0.5, scale_size=1.0, scale_block=32.0),
+    # weights of 4 bit with a 16-bit scale for 32 of them (config.json of Kimi-K2.5: group_size 32), rows int8
+    "w4a8": ElementType(0.5, scale_size=2.0, scale_block=32.0, widened_to="int8"),
 }
-"""Element types that matrices and payloads may have."""
+"""Element types that matrices may have."""
+
+PAYLOADS = tuple(name for name, item in DTYPES.items() if not item.widened_to)
+"""Those that rows, what is sent, and caches may have."""
+
+
+def computed_in(dtype: str) -> str:
+    """The type of the rows and of the arithmetic of matmuls whose weights are of a type.
+
+    Examples
+    --------
+    >>> computed_in("w4a8"), computed_in("mxfp4")
+    ('int8', 'mxfp4')
+    """
+    return DTYPES[dtype].widened_to or dtype
 
 
 def unquantised(dtype: str) -> str:

@@ -7,7 +7,7 @@ holds for every row is raised; one that holds for some is a reason why these hav
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from mc2perf.operators import MOE_LAYER, OPERATORS, unquantised
 from mc2perf.pipelines import pipeline_of
 from mc2perf.problems import did_you_mean
 from mc2perf.reasons import Reason, fractional, refuse, said, said_once
-from mc2perf.scenario import COC_PARTS, Scenario, columns_of, inputs, is_operator
+from mc2perf.scenario import COC_PARTS, DRAFTS, Scenario, columns_of, inputs, is_operator
 from mc2perf.units import Num
 from mc2perf.workload.decode import Cache
 from mc2perf.workload.fused import Sizes
@@ -43,9 +43,9 @@ def as_columns(scenario: Scenario) -> Scenario:
 
 def machine_problems(scenario: Scenario, machine: Machine) -> Iterator[str]:
     """What a machine does not have: an element type, an engine, a rule."""
-    if scenario.dtype not in machine.cube.peak:
-        known = did_you_mean(scenario.dtype, machine.cube.peak)
-        yield f"dtype: the cube of {machine.name} has no {scenario.dtype}{known}"
+    if scenario.cube_dtype not in machine.cube.peak:
+        known = did_you_mean(scenario.cube_dtype, machine.cube.peak)
+        yield f"dtype: the cube of {machine.name} has no {scenario.cube_dtype}{known}"
     engines = {name for tier in machine.tiers.values() for name in tier.engines}
     if scenario.engine and scenario.engine not in engines:
         yield f"engine: {machine.name} has no '{scenario.engine}'{did_you_mean(scenario.engine, engines)}"
@@ -67,7 +67,7 @@ def misplaced(scenario: Scenario) -> Iterator[str]:
 
 def dispatch_dtype(scenario: Scenario) -> str:
     """Element type of what is dispatched or gathered."""
-    return scenario.dispatch_dtype or scenario.dtype
+    return scenario.dispatch_dtype or scenario.cube_dtype
 
 
 def attention_dtype(scenario: Scenario) -> str:
@@ -219,7 +219,8 @@ def model_layout(
         copies=float(pipeline_of(scenario.pipeline, scenario.vpp).copies),
         ep=ep,
         servers=1.0,
-        dtype=scenario.dtype,
+        dtype=scenario.cube_dtype if model.experts else scenario.dtype,
+        expert_dtype=scenario.dtype,
         dispatch_dtype=dispatch_dtype(scenario),
         combine_dtype=combine_dtype(scenario),
         attention_dtype=attention_dtype(scenario),
@@ -260,28 +261,42 @@ def cache_of(scenario: Scenario) -> Cache | None:
         decode=decode,
         kv_dtype=scenario.kv_dtype or "bf16",
         attention_dtype=attention_dtype(scenario),
-        drafts=scenario.speculative_tokens,
+        drafts=scenario.speculative_tokens * DRAFTS[scenario.speculative_method],
     )
+
+
+OF_DRAFTS = ("speculative_method", "acceptance")
+"""Inputs that mean nothing without drafts."""
+
+OF_DECODE = ("speculative_tokens", *OF_DRAFTS)
+OF_SERVING = ("context_len", "kv_dtype", *OF_DECODE)
+"""Inputs that training does not take; of these, those that prefill does not take either."""
 
 
 def serving_problems(scenario: Scenario) -> Iterator[str]:
     """What only a serving phase takes, and what decode does not."""
-    idle = {"context_len": None, "speculative_tokens": 0.0, "acceptance": 1.0, "kv_dtype": None}
-    for name, value in idle.items():
-        given = getattr(scenario, name)
-        if given is not value and np.any(given != value):
-            if scenario.phase == "train":
-                yield f"{name}: is of prefill and decode; write --phase decode as well"
-            elif scenario.phase == "prefill" and name in ("speculative_tokens", "acceptance"):
-                yield f"{name}: is of decode; leave it out"
-    if scenario.acceptance != 1.0 and not scenario.speculative_tokens:
-        yield "acceptance: is of drafts; write --speculative-tokens as well"
+    given = _chosen(scenario, OF_SERVING)
+    if scenario.phase == "train":
+        yield from (f"{name}: is of prefill and decode; write --phase decode as well" for name in given)
+        if scenario.cube_dtype != scenario.dtype:
+            yield f"dtype: weights in {scenario.dtype} are served, not trained; write --phase decode as well"
+    elif scenario.phase == "prefill":
+        yield from (f"{name}: is of decode; leave it out" for name in given if name in OF_DECODE)
+    if not scenario.speculative_tokens:
+        words = (name for name in given if name in OF_DRAFTS)
+        yield from (f"{name}: is of drafts; write --speculative-tokens as well" for name in words)
     if scenario.phase == "decode" and scenario.cp > 1:
         yield "cp: cuts the sequences of training and prefill; leave it out in decode"
     if scenario.phase == "decode":
         for name in ("seq_len", "tokens"):
             if getattr(scenario, name) is not None:
                 yield f"{name}: a decode step takes one token of each sequence; write context_len, batch_size"
+
+
+def _chosen(scenario: Scenario, names: Sequence[str]) -> list[str]:
+    """Those of some inputs that are not left at their defaults."""
+    defaults = {spec.name: spec.default for spec in fields(Scenario)}
+    return [name for name in names if np.any(getattr(scenario, name) != defaults[name])]
 
 
 def _batch(scenario: Scenario) -> tuple[Num, Num]:

@@ -71,7 +71,7 @@ class Results(Mapping[str, Numbers]):
         study = self.study
         if study.model is None:
             return np.nan
-        peak = study.costs.machine.cube.peak[study.scenario.dtype]
+        peak = study.costs.machine.cube.peak[study.scenario.cube_dtype]
         flops = study.model_flops * study.counted_tokens
         return flops_utilisation(flops, self.total, peak, 1.0)
 

@@ -80,7 +80,7 @@ def roofline(study: Study) -> Roofline:
     True
     """
     machine, layer = study.costs.machine, main_layer(study)
-    dtype = study.scenario.dtype
+    dtype = study.scenario.cube_dtype
     kernels = [
         kernel
         for parts in (layer.forward, layer.backward)

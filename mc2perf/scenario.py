@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
-from mc2perf.operators import DTYPES, MOE_LAYER, TARGETS
+from mc2perf.operators import DTYPES, MOE_LAYER, PAYLOADS, TARGETS, computed_in
 from mc2perf.pipelines import PIPELINES
 from mc2perf.skew import Skew
 from mc2perf.units import CAPACITY, CHANCE, COUNT, EXPONENT, FACTOR, WIDTH, Dim, Num
@@ -26,6 +26,8 @@ CP_KINDS = ("ring", "ulysses", "hybrid")
 TOKEN_DISPATCHERS = ("all_to_all", "all_gather")
 COC_PARTS = (1, 2, 4, 8)
 
+DRAFTS = {"mtp": 1.0, "ngram": 0.0}
+"""Who makes drafts -> layers that each of them costs."""
 
 DEFAULT_HARDWARE = "atlas_800i_a2"
 """The machine of an estimate that names none."""
@@ -104,15 +106,20 @@ class Scenario:
         only="model",
         column=True,
     )
-    dtype: str = _ask("bf16", "type of weights and activations", "what", choices=tuple(DTYPES))
+    dtype: str = _ask(
+        "bf16",
+        "type of weights and activations; w4a8: int8 with 4-bit weights, of routed experts alone if any",
+        "what",
+        choices=tuple(DTYPES),
+    )
     dispatch_dtype: str | None = _ask(
-        None, "type of what is dispatched or gathered (default: dtype)", "what", choices=tuple(DTYPES)
+        None, "type of what is dispatched or gathered (default: dtype)", "what", choices=PAYLOADS
     )
     combine_dtype: str | None = _ask(
         None,
         "type of what is combined or reduced (default: dtype; bf16 for 1-byte types)",
         "what",
-        choices=tuple(DTYPES),
+        choices=PAYLOADS,
     )
     context_len: Num | None = _ask(
         None,
@@ -123,19 +130,26 @@ class Scenario:
         column=True,
     )
     speculative_tokens: float = _ask(
-        0.0, "drafts of a decode step, each by one more layer (MTP)", "what", dim=WIDTH, only="model"
+        0.0, "drafts of a decode step, checked in one pass", "what", dim=WIDTH, only="model"
+    )
+    speculative_method: str = _ask(
+        "mtp",
+        "who makes drafts: one more layer like the last each (mtp), or a look-up at no cost (ngram)",
+        "what",
+        choices=tuple(DRAFTS),
+        only="model",
     )
     acceptance: float = _ask(
         1.0, "chance that a draft is accepted if those before it were", "what", dim=CHANCE, only="model"
     )
     kv_dtype: str | None = _ask(
-        None, "type of the KV cache (default: bf16)", "what", choices=tuple(DTYPES), only="model"
+        None, "type of the KV cache (default: bf16)", "what", choices=PAYLOADS, only="model"
     )
     attention_dtype: str | None = _ask(
         None,
         "type of attention (default: dtype; bf16 for 1-byte types)",
         "what",
-        choices=tuple(DTYPES),
+        choices=PAYLOADS,
         only="model",
     )
     global_batch_size: float | None = _ask(
@@ -306,6 +320,11 @@ class Scenario:
         choices=("all", *POLICIES),
     )
     buffers: float = _ask(4.0, "pieces in flight between sender and cube", "how", dim=COUNT)
+
+    @property
+    def cube_dtype(self) -> str:
+        """Element type that the cube multiplies in."""
+        return computed_in(self.dtype)
 
 
 def inputs() -> Iterator[tuple[Field[Any], Input]]:

@@ -315,8 +315,9 @@ def _operator_study(scenario: Scenario, costs: Costs) -> Study:
 
 
 def _missing_rates(costs: Costs, scenario: Scenario) -> list[str]:
-    rates = getattr(costs.rule, "rate_per_core", {scenario.dtype: 1.0})
-    return [] if scenario.dtype in rates else [f"this matmul rule has no rate for {scenario.dtype}"]
+    dtype = scenario.cube_dtype
+    rates = getattr(costs.rule, "rate_per_core", {dtype: 1.0})
+    return [] if dtype in rates else [f"this matmul rule has no rate for {dtype}"]
 
 
 def main_layer(study: Study) -> LayerParts:

@@ -84,7 +84,7 @@ FLAGS = [
     ((*MODEL, "--skew", "nan"), "skew: 'nan' is not a finite number"),
     ((*MODEL, "--skew", "1e9"), "skew: '1e9' is too large for a factor of at least 1"),
     ((*MODEL, "--dtype", "bf15"), "dtype: 'bf15' is not known; did you mean 'bf16'?"),
-    ((*MODEL, "--dtype", "x"), f"dtype: 'x' is not known; {DTYPE_LIST}"),
+    ((*MODEL, "--dtype", "x"), f"dtype: 'x' is not known; {DTYPE_LIST}, w4a8"),
     ((*MODEL, "--dispatch-dtype", "x"), f"dispatch_dtype: 'x' is not known; {DTYPE_LIST}"),
     ((*MODEL, "--dtype", "mxfp4"), "dtype: the cube of atlas_800i_a2 has no mxfp4; write one of bf16, fp16, int8"),
     ((*MODEL, "--schedule", "mc3"), "schedule: 'mc3' is not known; did you mean 'mc2'?"),
@@ -289,7 +289,7 @@ SCENARIOS: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "a line end": ("target: mixtral-8x7b\nseq_len: \"1\\n2\"\ndtype: \"a\\nb\"\n", [
         "seq_len: '1\\n2' is not a whole number of at least 1; write for example 8",
-        f"dtype: 'a\\nb' is not known; {DTYPE_LIST}",
+        f"dtype: 'a\\nb' is not known; {DTYPE_LIST}, w4a8",
     ]),
     "version": ("target: mixtral-8x7b\nscenario_version: 2\n", ["scenario_version: '2' is not known; write 1"]),
     "version of another kind": ("target: mixtral-8x7b\nscenario_version: [1]\n", ["scenario_version: '[1]' is not known; write 1"]),

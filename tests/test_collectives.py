@@ -316,7 +316,7 @@ def test_copies_left_after_deduplication_equal_tokens_drawn(ranks: int, groups: 
     )
     r = Routing(
         experts=experts, hidden_size=64.0, matrices=3.0, tokens=1.0, ep=float(ranks), servers=ranks / 8,
-        dtype="bf16", dispatch_dtype="bf16", combine_dtype="bf16",
+        dtype="bf16", expert_dtype="bf16", dispatch_dtype="bf16", combine_dtype="bf16",
     )  # fmt: skip
     drawn = drawn_copies(4000, ranks, groups, top_groups, np.random.default_rng(1))
     assert [8 * r.kept(ranks), 8 * r.kept(ranks / 8)] == pytest.approx(drawn, rel=0.02)

@@ -39,7 +39,8 @@ def layout_of(sequences: Any, new_tokens: Any = 1.0, **how: Any) -> Layout:
     """New tokens of an NPU's sequences, or of a tensor-parallel group's."""
     plain: dict[str, Any] = {
         "tp": 1.0, "ep": 1.0, "servers": 1.0, "logit_rows": None, "dtype": "bf16", "sp": False,
-        "dispatch_dtype": "bf16", "combine_dtype": "bf16", "attention_dtype": "bf16", "capacity_factor": None,
+        "expert_dtype": "bf16", "dispatch_dtype": "bf16", "combine_dtype": "bf16", "attention_dtype": "bf16",
+        "capacity_factor": None,
     }  # fmt: skip
     plain |= {"etp": how.get("tp", 1.0) if how.get("ep", 1.0) == 1.0 else 1.0, **how}
     return Layout(tokens=sequences * new_tokens / plain["tp"], seq_len=new_tokens, **plain)

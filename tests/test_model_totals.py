@@ -267,7 +267,8 @@ def priced(name: str, seq_len: int, tp: int = 1, ep: int = 1) -> tuple[float, fl
     """FLOPs per token that the workload prices, forward and backward, for all ranks that share a token."""
     layout = Layout(
         tokens=float(seq_len), seq_len=float(seq_len), logit_rows=None, tp=float(tp), ep=float(ep),
-        servers=1.0, dtype="bf16", dispatch_dtype="bf16", combine_dtype="bf16", attention_dtype="bf16",
+        servers=1.0, dtype="bf16", expert_dtype="bf16", dispatch_dtype="bf16", combine_dtype="bf16",
+        attention_dtype="bf16",
         capacity_factor=None, etp=float(tp) if ep == 1 else 1.0,
     )  # fmt: skip
     layers = layers_of(cast(Costs, Tally()), load_model(name), layout)

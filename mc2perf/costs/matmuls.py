@@ -13,7 +13,7 @@ from mc2perf.costs.setting import Setting
 from mc2perf.equations import matmul as equations
 from mc2perf.machine.cube import KneeRule, LinearRule
 from mc2perf.machine.kernels import GroupedMatmulRule
-from mc2perf.operators import DTYPES
+from mc2perf.operators import DTYPES, computed_in
 from mc2perf.units import Num
 
 
@@ -38,7 +38,8 @@ def matmul(
     rows, n, k : number or array
         Rows of all groups together, columns, contraction.
     dtype : str
-        Element type of both operands; results of 1-byte types are written as 2 bytes.
+        Element type of both operands, or of the weights alone where these are widened to that of the rows;
+        results of 1-byte types are written as 2 bytes.
     groups : number or array
         Groups that the rows fall into evenly.
     touched : number or array, optional
@@ -55,23 +56,23 @@ def matmul(
     An int8 matmul takes int8 rows as they came; in a served model they come and go in bf16.
     """
     quantised = on.machine.kernels.grouped_w8a8 if touched is not None else np.all(groups == 1.0)
+    weight_size, dtype = DTYPES[dtype].stored_size, computed_in(dtype)
     if dtype == "int8" and (on.prefill or on.decode) and quantised:
-        return quantised_matmul(on, label, rows, n, k, touched)
+        return quantised_matmul(on, label, rows, n, k, touched, weight_size)
     shape = Shape(label, rows / groups, n, k, groups, dtype, sets)
     on.ledger.use(f"cube.rules.{on.rule_name}.{dtype}", partial(_used_part, on.rule, dtype))
     item = DTYPES[dtype]
-    item_size = item.size + item.scale_size / item.scale_block if item.scale_block else item.size
-    read = _weights_read(on, groups if touched is None else touched, sets, n, k, item_size)
+    read = _weights_read(on, groups if touched is None else touched, sets, n, k, weight_size)
     flops = on.ledger.run(f"{label}: FLOPs", equations.matmul_flops, m=rows, n=n, k=k)
     seen = on.machine.cube.fitted_work.get(on.rule_name)
     if seen:
         on.note_unseen(f"cube.rules.{on.rule_name}", flops, seen, lambda f: f"{f:.3g} FLOP")
     weights = on.ledger.run(
-        f"{label}: weights", equations.weight_bytes, weights=read, n=n, k=k, item_size=item_size
+        f"{label}: weights", equations.weight_bytes, weights=read, n=n, k=k, item_size=weight_size
     )
     others = on.ledger.run(
         f"{label}: rows in and out", equations.activation_bytes,
-        m=rows, n=n, k=k, in_size=item_size, out_size=out_size or max(item.size, 2.0),
+        m=rows, n=n, k=k, in_size=item.stored_size, out_size=out_size or max(item.size, 2.0),
     )  # fmt: skip
     kernel = on.machine.kernels.grouped
     if kernel and touched is not None and on.rule_name == on.machine.cube.rule:
@@ -83,8 +84,10 @@ def matmul(
     return Cost(work, launch, np.where(memory, work, 0.0))
 
 
-def quantised_matmul(on: Setting, label: str, rows: Num, n: Num, k: Num, touched: Num | None = None) -> Cost:
-    """Price an int8 matmul that quantises its bf16 rows and scales its results to bf16 (w8a8).
+def quantised_matmul(
+    on: Setting, label: str, rows: Num, n: Num, k: Num, touched: Num | None = None, weight_size: float = 1.0
+) -> Cost:
+    """Price an int8 matmul that quantises its bf16 rows and scales its results to bf16 (w8a8, w4a8).
 
     Parameters
     ----------
@@ -94,11 +97,13 @@ def quantised_matmul(on: Setting, label: str, rows: Num, n: Num, k: Num, touched
         Rows of all groups together, columns, contraction.
     touched : number or array, optional
         Weight matrices read by a grouped kernel; one, by a dense one, without it.
+    weight_size : float
+        Bytes of a weight in memory, below 1 where it is widened to int8 on the way to the cube. [B]
     """
     run, kernels = on.ledger.run, on.machine.kernels
     flops = run(f"{label}: FLOPs", equations.matmul_flops, m=rows, n=n, k=k)
-    read = _weights_read(on, 1.0 if touched is None else touched, 1.0, n, k, 1.0)
-    weights = run(f"{label}: weights", equations.weight_bytes, weights=read, n=n, k=k, item_size=1.0)
+    read = _weights_read(on, 1.0 if touched is None else touched, 1.0, n, k, weight_size)
+    weights = run(f"{label}: weights", equations.weight_bytes, weights=read, n=n, k=k, item_size=weight_size)
     if touched is None:
         return _quantised(on, label, rows, n, k, flops, weights)
     if kernels.grouped_w8a8 is None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mc2perf.equations import windows
-from mc2perf.operators import DTYPES
+from mc2perf.operators import DTYPES, computed_in
 from mc2perf.units import MIB, Num
 
 
@@ -46,8 +46,8 @@ class Facts(Mapping[str, Any]):
 DERIVED: dict[str, Callable[[Facts], Any]] = {
     "experts": lambda f: f["experts_per_rank"] * f["ranks"],
     "experts_per_rank": lambda f: f["experts"] / f["ranks"],
-    "item_size": lambda f: DTYPES[f["dtype"]].size,
-    "result_size": lambda f: max(DTYPES[f["dtype"]].size, 2.0),
+    "item_size": lambda f: DTYPES[computed_in(f["dtype"])].size,
+    "result_size": lambda f: max(DTYPES[computed_in(f["dtype"])].size, 2.0),
     "k_per_rank": lambda f: f["k"] / f["ranks"],
     "mb_per_peer": lambda f: f["m"] * f["payload_width"] * f["item_size"] / f["ranks"] / MIB,
     "across": lambda f: np.greater(f["tiers"], 1.0),

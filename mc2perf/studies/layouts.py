@@ -241,7 +241,7 @@ def _candidate(study: Study, answer: Answer, row: Row, layout: str, asked: Scena
         tokens_per_second=row.tokens_per_second,
         tokens_per_second_without_comm=tokens / (row.total_time - row.exposed_comm_time),
         flops_per_token=np.asarray(study.model_flops).item(),
-        peak=float(study.costs.machine.cube.peak[asked.dtype]),
+        peak=float(study.costs.machine.cube.peak[asked.cube_dtype]),
         unit=study.costs.machine.rank,
         wire_bytes=wire,
         bandwidth=max(link_bandwidth(tier, min(ranks, float(tier.ranks))) for _, tier in spanned),

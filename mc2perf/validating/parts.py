@@ -116,6 +116,7 @@ def _routing(question: Mapping[str, Plain], server: Tier, must_say_experts: bool
         ep=ranks,
         servers=float(ceil(ranks / min(ranks, server.ranks))),
         dtype="bf16",
+        expert_dtype="bf16",
         dispatch_dtype="bf16",
         combine_dtype="bf16",
         busiest=_busiest(question, experts, ranks),

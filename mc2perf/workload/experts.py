@@ -65,7 +65,8 @@ class Routing:
     """Everything that decides the traffic and the rows of an expert path.
 
     ``tokens`` are those of one rank; experts are cut over ``expert_tp`` ranks, which bring their tokens
-    together first. ``dynamic``: shapes depend on the routing, and the host reads it before it goes on.
+    together first. Routed experts have weights of ``expert_dtype``, all others of ``dtype``. ``dynamic``:
+    shapes depend on the routing, and the host reads it before it goes on.
     """
 
     experts: Experts
@@ -75,6 +76,7 @@ class Routing:
     ep: float
     servers: float
     dtype: str
+    expert_dtype: str
     dispatch_dtype: str
     combine_dtype: str
     busiest: Busiest = Busiest()
@@ -369,11 +371,11 @@ def expert_matmul(
     rows, local = (r.rows(1.0) / pieces if by_expert else r.rows(pieces)), r.local_experts
     if not r.grouped:
         each = 1.0 if by_expert else local
-        return _one_by_one(name, costs.matmul(name, rows / each, n, k, r.dtype), each)
+        return _one_by_one(name, costs.matmul(name, rows / each, n, k, r.expert_dtype), each)
     groups = 1.0 if by_expert else local
     touched = r.touched_each() if by_expert else r.touched(pieces)
     sets = local if by_expert else 1.0
-    return Segment(name, "compute", costs.matmul(name, rows, n, k, r.dtype, groups, touched, sets))
+    return Segment(name, "compute", costs.matmul(name, rows, n, k, r.expert_dtype, groups, touched, sets))
 
 
 def weight_grad(costs: Costs, r: Routing, name: str, k: float, n: float, pieces: Num) -> Segments:
@@ -381,10 +383,12 @@ def weight_grad(costs: Costs, r: Routing, name: str, k: float, n: float, pieces:
     local, rows = r.local_experts, r.rows(pieces)
     size = None if not r.fused_gradients else FUSED_GRADIENT_BYTES
     if r.grouped:
-        cost = costs.matmul(name, k * local, n, rows / local, r.dtype, local, out_size=size)
+        cost = costs.matmul(name, k * local, n, rows / local, r.expert_dtype, local, out_size=size)
         gradient = Segment(name, "compute", cost)
     else:
-        gradient = _one_by_one(name, costs.matmul(name, k, n, rows / local, r.dtype, out_size=size), local)
+        gradient = _one_by_one(
+            name, costs.matmul(name, k, n, rows / local, r.expert_dtype, out_size=size), local
+        )
     return (gradient, *summed_apart(costs, r.fused_gradients, name, local * k * n / pieces))
 
 

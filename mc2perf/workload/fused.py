@@ -9,7 +9,7 @@ import numpy as np
 
 from mc2perf.costs import Costs
 from mc2perf.model import Experts
-from mc2perf.operators import DTYPES, Operator
+from mc2perf.operators import DTYPES, Operator, computed_in
 from mc2perf.skew import Busiest
 from mc2perf.units import Num
 from mc2perf.workload.experts import Routing
@@ -172,7 +172,8 @@ def moe_layer_routing(s: Sizes, top_k: float, shared_width: float, combine_dtype
         tokens=s.m,
         ep=s.ranks,
         servers=servers,
-        dtype=s.dtype,
+        dtype=computed_in(s.dtype),
+        expert_dtype=s.dtype,
         dispatch_dtype=s.payload_dtype,
         combine_dtype=combine_dtype,
         busiest=s.busiest,

@@ -55,6 +55,7 @@ def routing_of(model: Model, layout: Layout) -> Routing:
         ep=layout.ep,
         servers=layout.servers,
         dtype=layout.dtype,
+        expert_dtype=layout.expert_dtype,
         dispatch_dtype=layout.dispatch_dtype,
         combine_dtype=layout.combine_dtype,
         busiest=layout.busiest,

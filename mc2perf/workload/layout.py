@@ -16,7 +16,8 @@ ORDER = ("tp", "cp", "ep", "dp", "pp")
 class Layout:
     """How a model lies on the machine: tokens of one NPU, parallel degrees, types, routing, software.
 
-    ``copies`` of every pipeline stage are on NPUs of one pipeline.
+    ``copies`` of every pipeline stage are on NPUs of one pipeline. ``dtype`` is the type of all weights but
+    those of routed experts, which have ``expert_dtype``.
     """
 
     tokens: Num
@@ -26,6 +27,7 @@ class Layout:
     ep: float
     servers: float
     dtype: str
+    expert_dtype: str
     dispatch_dtype: str
     combine_dtype: str
     attention_dtype: str
@@ -71,7 +73,7 @@ class Layout:
         --------
         >>> layout = Layout(
         ...     tokens=1.0, seq_len=1.0, logit_rows=None, tp=8.0, cp=2.0, dp=4.0, pp=2.0, ep=4.0, etp=2.0,
-        ...     servers=1.0, capacity_factor=None,
+        ...     servers=1.0, capacity_factor=None, expert_dtype="bf16",
         ...     dtype="bf16", dispatch_dtype="bf16", combine_dtype="bf16", attention_dtype="bf16",
         ... )
         >>> layout.stride("dp"), layout.stride("pp"), layout.expert_stride("ep"), layout.expert_ranks

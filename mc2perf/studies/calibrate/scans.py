@@ -59,7 +59,7 @@ class Scan:
     def fits(self) -> tuple[str, str]:
         """What else has to be known of it: its collective on its ranks, its matmul's type."""
         operator = OPERATORS[self.scenario.target]
-        return f"{operator.collective}, {self.scenario.ranks:g} ranks", f"matmul, {self.scenario.dtype}"
+        return f"{operator.collective}, {self.scenario.ranks:g} ranks", f"matmul, {self.scenario.cube_dtype}"
 
     @property
     def words(self) -> str:
@@ -183,7 +183,7 @@ def _speeds(machine: Machine, scans: Sequence[Scan], known: Collection[str]) -> 
         if collective not in seen:
             yield _slower_collective(machine, scan)
         if matmul not in seen:
-            yield _faster_matmul(machine, scan.scenario.dtype)
+            yield _faster_matmul(machine, scan.scenario.cube_dtype)
         seen |= {collective, matmul}
 
 
