@@ -16,7 +16,7 @@ from mc2perf.readers.profiles import load_machine
 from mc2perf.validating import Validation, case_of
 from mc2perf.validating.asking import Asking
 from mc2perf.validating.decode import decode_choices
-from mc2perf.validating.inputs import model_inputs, operator_inputs
+from mc2perf.validating.inputs import model_inputs, operator_inputs, prefill_choices
 from mc2perf.validating.parts import engine_of_mode, grouped_matmul, part_alone
 from mc2perf.validating.sizes import sized
 
@@ -92,6 +92,25 @@ def test_inputs_of_models(question: dict[str, Plain], expected: Mapping[str, Pla
     assert {name: given[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ({"tp": 4, "dp": 4, "requests": 5, "prompt_len": 8000}, {"batch_size": 2}),
+        ({"tp": 8, "ep": 16, "requests": 2, "prompt_len": 3538}, {"batch_size": 1, "prompt_len": 3544}),
+        ({"tp": 8, "cp": 2, "batch_size": 4, "requests": 4, "prompt_len": 10}, {"prompt_len": 12}),
+        ({"tp": 4, "requests": 3, "prompt_len": 64}, {}),
+        ({"tp": 4, "dp": 4, "requests": 5, "prompt_len": 7, "tokens": 100}, {}),
+    ],
+)
+def test_choices_of_prefill(question: dict[str, Plain], expected: Mapping[str, Plain]) -> None:
+    """Requests are of all replicas, the fullest is asked; the ranks that share its tokens have whole ones."""
+    assert prefill_choices(question) == expected
+    given = model_inputs({"target": "deepseek-v3", "phase": "prefill", **question, **expected})
+    if "tokens" not in question:
+        tokens = float(given["batch_size"]) * float(given["seq_len"])
+        assert tokens % (float(question["tp"]) * float(question.get("cp", 1))) == 0.0
+
+
 def test_experts_of_operators_are_counted_once() -> None:
     assert operator_inputs({"target": "moe_layer", "ranks": 4, "experts": 8})["experts_per_rank"] == 2.0
     with pytest.raises(InputError, match="are 2 per rank"):
@@ -139,12 +158,21 @@ def test_predicted_throughput_is_batch_over_time_per_token(everything: Validatio
             {"batch_size": 3, "mtp": 1, "tokens_per_request": 2},
             {"acceptance": 1.0, "speculative_tokens": 1.0},
         ),
+        ({"batch_size": 3, "tokens_per_request": 4}, {"acceptance": 1.0, "speculative_tokens": 3.0}),
     ],
 )
 def test_inputs_of_decode(question: dict[str, Plain], expected: Mapping[str, Plain]) -> None:
     given = model_inputs({"target": "deepseek-v3", "phase": "decode", "context_len": 64, **question})
     assert {name: given[name] for name in expected} == expected
     assert given["context_len"] == 64 and "global_batch_size" not in given and "seq_len" not in given
+
+
+def test_drafts_that_no_layer_makes_cost_nothing() -> None:
+    """Several tokens of a request are drafts; who makes them is a layer only where the row says so."""
+    tokens = {"tokens_per_request": 4, "cards": 4}
+    assert decode_choices(tokens, 2.0, 64)["speculative_method"] == "ngram"
+    for question in ({**tokens, "mtp": 3}, {"cards": 4}, {"cards": 4, "tokens_per_request": 1}):
+        assert "speculative_method" not in decode_choices(question, 2.0, 64)
 
 
 def test_accepted_drafts_by_roots_of_the_polynomial() -> None:
@@ -186,6 +214,7 @@ SERVED = "hardware: cloudmatrix384, phase: decode, context_len: 64, batch_size: 
             SERVED + ", mtp: 1, mtp_acceptance: 1, tokens_per_request: 4",
             "tokens_per_request: 4 are not one and 1 drafts",
         ),
+        (SERVED + ", tokens_per_request: 2", "unstated: mtp_acceptance, on which tpot depends"),
         (SERVED + ", mtp: 1", "unstated: mtp_acceptance, on which tpot depends"),
         (SERVED + ", mtp: 1, mtp_accepted: 1.5", "mtp_accepted: 1.5 of 1 drafts"),
         (SERVED + ", mtp: simulated, mtp_acceptance: 0.5", "'simulated' is not one number"),

@@ -21,7 +21,7 @@ from mc2perf.readers.scenarios import read_scenario
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.studies.validate.asked import Asked
 from mc2perf.validating.decode import decode_choices
-from mc2perf.validating.inputs import model_inputs, operator_inputs
+from mc2perf.validating.inputs import model_inputs, operator_inputs, prefill_choices
 from mc2perf.validating.parts import Alone, part_alone
 from mc2perf.validating.questions import is_decode, is_part, number
 from mc2perf.validating.sizes import sized
@@ -58,7 +58,7 @@ class Asking:
     def chosen(self, question: Mapping[str, Plain]) -> dict[str, Plain]:
         """What the row leaves open and is chosen here."""
         if not is_decode(question) or "hardware" not in question:
-            return {}
+            return prefill_choices(question) if question.get("phase") == "prefill" else {}
         machine = self._machine(str(question["hardware"]))
         experts = sized(self._model(str(question["target"])), question).experts
         per_card = DIES_PER_CARD if machine.rank == "die" else 1.0
@@ -90,7 +90,7 @@ def _asked(
     npus = number(question["npus"]) if "dies" in question and "npus" in question else ranks
     per_card = DIES_PER_CARD if machine.rank == "die" else 1.0
     cards = number(question["cards"]) if "cards" in question else ranks / per_card
-    peak = float(machine.cube.peak[scenario.dtype])
+    peak = float(machine.cube.peak[scenario.cube_dtype])
     flops, weights = _work_of_operator(scenario) if model is None else _work_of_model(model, answer, result)
     stated = str(question["peak"]).split() if "peak" in question else None
     return Asked(
@@ -101,7 +101,7 @@ def _asked(
         ranks_per_server=float(machine.ranks_per_server),
         machine_peak=peak,
         flops_time=flops / peak if model is None else flops,
-        bytes_time=weights * DTYPES[scenario.dtype].size / float(machine.memory.bandwidth),
+        bytes_time=weights * DTYPES[scenario.dtype].stored_size / float(machine.memory.bandwidth),
         peak=float(stated[0]) * UNITS[stated[1]] if stated else None,
         baseline=number(question.get("baseline_throughput", 100.0)),
         like=like(scenario, machine, model),

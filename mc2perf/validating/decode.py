@@ -11,7 +11,7 @@ from mc2perf.equations.serving import tokens_per_step
 from mc2perf.measurement import Plain
 from mc2perf.problems import InputError
 from mc2perf.serving import mean_context
-from mc2perf.validating.layout import contradictions, degree, replicas
+from mc2perf.validating.layout import contradictions, degree, of_all_replicas, replicas
 from mc2perf.validating.questions import number, refuse, schedule_of
 
 
@@ -31,10 +31,11 @@ def decode_choices(question: Mapping[str, Plain], per_card: float, experts: int)
     -------
     dict
         No host issues kernels, for servers replay a graph; no sequence is cut, for there is one token of
-        it; attention computes in the type of the cache where one of both is stated; without a layout
-        attention runs on every rank and experts over all; with more ranks than divide the experts, as where
-        copies of experts or shared ones have ranks of their own, so many ranks as do, each with its batch;
-        requests are those of all replicas.
+        it; attention computes in the type of the cache where one of both is stated; several tokens of a
+        request without a layer that drafts them (MTP) are looked up at no cost; without a layout attention
+        runs on every rank and experts over all; with more ranks than divide the experts, as where copies of
+        experts or shared ones have ranks of their own, so many ranks as do, each with its batch; requests
+        are those of all replicas.
 
     Examples
     --------
@@ -47,13 +48,15 @@ def decode_choices(question: Mapping[str, Plain], per_card: float, experts: int)
     for name, other in (("kv_dtype", "attention_dtype"), ("attention_dtype", "kv_dtype")):
         if other in question:
             found[name] = question[other]
+    if new_tokens(question) > 1.0 and "mtp" not in question:
+        found["speculative_method"] = "ngram"
     if "cards" in question and not {"npus", "dies"} & question.keys():
         ranks = number(question["cards"]) * per_card
         found["dies"] = ranks
         if not {"tp", "dp", "ep"} & question.keys():
             found |= {"tp": 1.0, "ep": ranks} if experts else {"tp": 1.0}
     left = {name: value for name, value in found.items() if name not in question}
-    return {**left, **_fewer_ranks({**question, **left}, experts), **_of_all_replicas(question)}
+    return {**left, **_fewer_ranks({**question, **left}, experts), **of_all_replicas(question)}
 
 
 def _fewer_ranks(question: Mapping[str, Plain], experts: int) -> dict[str, Plain]:
@@ -64,14 +67,6 @@ def _fewer_ranks(question: Mapping[str, Plain], experts: int) -> dict[str, Plain
     most = max(ranks for ranks in range(1, min(int(ep), experts) + 1) if experts % ranks == 0)
     layout = ("ep", "dp", "npus", "dies", "cards")
     return {name: number(question[name]) * most / ep for name in layout if name in question}
-
-
-def _of_all_replicas(question: Mapping[str, Plain]) -> dict[str, Plain]:
-    """Sequences of the fullest replica, which the others wait for, where requests are of several."""
-    dp = replicas(question)
-    if "requests" not in question or "batch_size" in question or dp == 1.0:
-        return {}
-    return {"batch_size": ceil(number(question["requests"]) / dp)}
 
 
 def decode_inputs(question: Mapping[str, Plain], given: Mapping[str, Plain]) -> dict[str, Plain]:
@@ -88,11 +83,16 @@ def decode_inputs(question: Mapping[str, Plain], given: Mapping[str, Plain]) -> 
 
 def _decode_contradictions(question: Mapping[str, Plain]) -> Iterator[str]:
     """Tokens of a step that are not one and the drafts, and a prompt whose answer is not said."""
-    new = 1.0 + number(question.get("mtp", 0))
-    if question.get("tokens_per_request", new) != new:
-        yield f"tokens_per_request: {question['tokens_per_request']} are not one and {new - 1.0:g} drafts"
+    drafts, new = question.get("mtp"), new_tokens(question)
+    if drafts is not None and new != 1.0 + number(drafts):
+        yield f"tokens_per_request: {new:g} are not one and {number(drafts):g} drafts"
     if "context_len" not in question and not {"prompt_len", "output_len"} <= question.keys():
         yield "unstated: context_len"
+
+
+def new_tokens(question: Mapping[str, Plain]) -> float:
+    """Tokens of a sequence that a step computes: stated, or one and the drafts."""
+    return number(question.get("tokens_per_request", 1.0 + number(question.get("mtp", 0))))
 
 
 def _context(question: Mapping[str, Plain]) -> dict[str, Plain]:
@@ -105,9 +105,9 @@ def _context(question: Mapping[str, Plain]) -> dict[str, Plain]:
 
 def _drafts(question: Mapping[str, Plain]) -> dict[str, Plain]:
     """Drafts of a step and the chance of each, from the chance or from how many are accepted on average."""
-    if "mtp" not in question:
+    drafts = new_tokens(question) - 1.0
+    if not drafts:
         return {}
-    drafts = number(question["mtp"])
     if "mtp_accepted" not in question:
         return {"speculative_tokens": drafts, "acceptance": question.get("mtp_acceptance", 1.0)}
     accepted = number(question["mtp_accepted"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil, gcd
 
 from mc2perf.measurement import Plain
 from mc2perf.problems import InputError
 from mc2perf.validating.decode import decode_inputs
-from mc2perf.validating.layout import contradictions, degree, replicas
+from mc2perf.validating.layout import contradictions, degree, of_all_replicas, replicas
 from mc2perf.validating.questions import SIZES, defaults, is_decode, number, refuse, schedule_of
 
 
@@ -66,6 +67,34 @@ def model_inputs(question: Mapping[str, Plain]) -> dict[str, Plain]:
     return {**given, "schedule": schedule_of(question), "dp": dp, **_batch(question, dp)}
 
 
+COUNTED = ("tokens", "tokens_per_npu", "batch_tokens", "global_batch_size")
+"""Words of a row that say how many tokens there are."""
+
+
+def prefill_choices(question: Mapping[str, Plain]) -> dict[str, Plain]:
+    """What is chosen where a row of prefill leaves it open; every choice is listed beside the prediction.
+
+    Requests are those of all replicas, as in decode; prompts are padded until the ranks that share them
+    have whole tokens.
+
+    Examples
+    --------
+    >>> prefill_choices({"tp": 8, "ep": 16, "requests": 4, "prompt_len": 3538})
+    {'batch_size': 2, 'prompt_len': 3540}
+    """
+    if any(name in question for name in COUNTED):
+        return {}
+    found = of_all_replicas(question)
+    ranks = int(degree(question, "tp", "cp"))
+    if "requests" in question and "prompt_len" in question:
+        prompt = number(question["prompt_len"])
+        batch = int(number({**question, **found}.get("batch_size", question["requests"])))
+        step = ranks // gcd(ranks, batch)
+        if prompt % step:
+            found["prompt_len"] = ceil(prompt / step) * step
+    return found
+
+
 def _software(question: Mapping[str, Plain]) -> dict[str, Plain]:
     """How the software does it, from the words of launch scripts."""
     said = ((name, str(question[name])) for name in SOFTWARE if name in question)
@@ -85,7 +114,7 @@ SOFTWARE: dict[str, tuple[str, dict[str, Plain]]] = {
 
 def _batch(question: Mapping[str, Plain], dp: float) -> dict[str, Plain]:
     """Tokens of an NPU or samples of a replica, from what a server counts."""
-    if "tokens" in question or "global_batch_size" in question:
+    if {"tokens", "global_batch_size", "batch_size"} & question.keys():
         return {}
     if "tokens_per_npu" in question:
         per_rank = degree(question, "npus") / degree(question, "dies") if "dies" in question else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import ceil
 
 from mc2perf.measurement import Plain
 from mc2perf.validating.questions import number
@@ -25,6 +26,14 @@ def replicas(question: Mapping[str, Plain]) -> float:
     if ranks is not None:
         return number(ranks) / replica
     return max(1.0, degree(question, "ep") / degree(question, "tp", "cp"))
+
+
+def of_all_replicas(question: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Sequences of the fullest replica, which the others wait for, where requests are of several."""
+    dp = replicas(question)
+    if "requests" not in question or "batch_size" in question or dp == 1.0:
+        return {}
+    return {"batch_size": ceil(number(question["requests"]) / dp)}
 
 
 def contradictions(question: Mapping[str, Plain], dp: float) -> Iterator[str]:

@@ -112,7 +112,7 @@ def why_not(row: Row, value: Value, question: Mapping[str, Plain]) -> Iterator[s
         yield f"quantity: {value.quantity} is of {PHASES[value.quantity]}"
     if (
         value.quantity in YIELDS
-        and "mtp" in question
+        and {"mtp", "tokens_per_request"} & question.keys()
         and not {"mtp_acceptance", "mtp_accepted"} & set(question)
     ):
         yield f"unstated: mtp_acceptance, on which {value.quantity} depends"
