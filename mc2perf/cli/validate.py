@@ -34,6 +34,10 @@ def validate(
     format: Annotated[str, typer.Option(metavar="WORD", help="table or json")] = "table",
     summary: Annotated[bool, typer.Option("--summary", help="the scores alone")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="list every scored value in the table")] = False,
+    neighbours: Annotated[
+        bool,
+        typer.Option("--neighbours", help="ratios to what other simulators say instead; in no score"),
+    ] = False,
 ) -> None:
     """Score the model against published measurements, beside a naive one; nothing is tuned."""
     from mc2perf.readers.measurements import read_values
@@ -44,6 +48,11 @@ def validate(
     problems = (
         [] if format in FORMATS else [f"--format: '{format}' is not known{did_you_mean(format, FORMATS)}"]
     )
+    if neighbours:
+        about = {"family": family, "values": values, "kernels": kernels, "summary": summary, "rows": rows}
+        problems += [f"--{name}: is of measurements; leave it out" for name, word in about.items() if word]
+        sys.stdout.write(_beside(format, profiles, problems))
+        return
     try:
         given = read_values(Path(values)) if values else {}
     except InputError as error:
@@ -60,3 +69,14 @@ def validate(
         raise InputError(problems)
     parts = (found.cases, found.scored, found.scores, found.checks, tables)
     sys.stdout.write(to_json(*parts) if format == "json" else to_text(*parts, rows=rows, summary=summary))
+
+
+def _beside(format: str, profiles: ProfileFolders, problems: list[str]) -> str:
+    """What --neighbours prints."""
+    from mc2perf.validating import neighbours
+    from mc2perf.writers.neighbours import to_json, to_text
+
+    if problems:
+        raise InputError(problems)
+    found = neighbours(folders(profiles))
+    return to_json(found) if format == "json" else to_text(found)

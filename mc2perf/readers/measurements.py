@@ -28,8 +28,11 @@ _FIRST = ("quantity", "value", "unit", "upper", "uncertainty", "bound")
 """Keys of a row that make its first value."""
 
 
+_DATA = Path(__file__).parent.parent / "data"
+
+
 def _shipped() -> Path:
-    return Path(__file__).parent.parent / "data" / "measurements"
+    return _DATA / "measurements"
 
 
 def family_names() -> list[str]:
@@ -76,6 +79,18 @@ def load_measurements(
         raise InputError([f"measurements: family '{family}' is unknown{known}"])
     filled = _filled(_all(), values or {})
     return tuple(found for found in filled if family in (None, found.family))
+
+
+def load_neighbours() -> tuple[Family, ...]:
+    """What other simulators say, in the form of measurements and never among them.
+
+    Examples
+    --------
+    >>> [simulator.family for simulator in load_neighbours()]
+    ['msmodeling']
+    """
+    files = sorted((_DATA / "neighbours").glob("*.yaml"))
+    return tuple(read_family(read_text(file), file.name) for file in files)
 
 
 def read_values(path: Path) -> dict[str, float]:

@@ -12,11 +12,12 @@ from pathlib import Path
 from mc2perf.measurement import Family, Plain, Row, Value
 from mc2perf.problems import InputError
 from mc2perf.readers.kernels import read_kernels
-from mc2perf.readers.measurements import load_measurements
+from mc2perf.readers.measurements import load_measurements, load_neighbours
 from mc2perf.readers.profiles import load_machine
 from mc2perf.scenario import DEFAULT_HARDWARE
 from mc2perf.studies.kernels import Score as KernelScore
 from mc2perf.studies.kernels import score as score_kernels
+from mc2perf.studies.neighbours import Neighbour, Ratio
 from mc2perf.studies.validate.asked import Case
 from mc2perf.studies.validate.relations import Check, checks
 from mc2perf.studies.validate.scores import Score, Scored, scored, scores
@@ -95,6 +96,27 @@ def kernels(path: Path, hardware: str, own: Sequence[Path] = ()) -> list[KernelS
         Folders with hardware profiles of your own, searched first.
     """
     return score_kernels(read_kernels(path), load_machine(hardware, own, {}))
+
+
+def neighbours(own: Sequence[Path] = ()) -> tuple[Neighbour, ...]:
+    """Ask the model what other simulators were asked; the answers are in no score.
+
+    Parameters
+    ----------
+    own : sequence of path
+        Folders with hardware profiles of your own, searched first.
+    """
+    load_machine(DEFAULT_HARDWARE, own, {})
+    ask = Asking(tuple(own))
+    return tuple(
+        Neighbour(
+            simulator=found,
+            ratios=tuple(
+                Ratio(case=case_of(found, row, value, ask)) for row in found.rows for value in row.values
+            ),
+        )
+        for found in load_neighbours()
+    )
 
 
 def case_of(family: Family, row: Row, value: Value, ask: Asking) -> Case:

@@ -94,6 +94,7 @@ GAINS: dict[str, Callable[[Asked], float]] = {
 
 PARTS: dict[str, Callable[[Asked], float]] = {
     "comm_time": lambda a: a.result.comm_time,
+    "exchange_time": lambda a: a.result.traffic.get("ep", (0.0, 0.0))[0],
     "exposed_time": lambda a: a.result.exposed_comm_time,
     "comm_ratio": lambda a: a.result.comm_ratio,
     "hidden_share": lambda a: a.result.hidden_ratio,
