@@ -1,12 +1,9 @@
-"""Closed forms of pipelines against pieces played one by one, every order of an engine, and a fluid."""
+"""Closed forms of pipelines against pieces played one by one, and against every order of an engine."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import itertools
 import math
-import pkgutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -16,10 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import mc2perf.equations
 from mc2perf.equations import host, overlap, pipeline, play
 from mc2perf.equations import three_stages as stages
-from mc2perf.equations.pipeline import StageBounds
 from mc2perf.units import MIB
 
 CLOSE = 1e-12
@@ -316,62 +311,6 @@ def test_a_faster_clock_scales_every_time_to_the_bit(
     assert overlap.longest_path(*scaled, work=s * work, comm=s * n * d) == tuple(s * x for x in slow)
 
 
-# --- engines that slow each other down
-
-
-def fluid(a: float, b: float, n: int, buffers: int, f: float, g: float) -> tuple[float, float]:
-    """Two stages as fluids: first at 1/f and second at 1/g of its pace while both run."""
-    left_first, left_second = [a] * n, [b] * n
-    now = busy = 0.0
-    i = j = 0
-    while j < n:
-        first = i < n and i - j < buffers
-        second = j < i
-        pace_first, pace_second = (1 / f if second else 1.0), (1 / g if first else 1.0)
-        ends = ([left_first[i] / pace_first] if first else []) + (
-            [left_second[j] / pace_second] if second else []
-        )
-        step = min(ends)
-        now += step
-        busy += step * second
-        if first:
-            left_first[i] -= step * pace_first
-            i += left_first[i] <= 1e-9 * a
-        if second:
-            left_second[j] -= step * pace_second
-            j += left_second[j] <= 1e-9 * b
-    return now, busy
-
-
-@quick
-@given(st.floats(0.1, 10.0), st.floats(0.1, 10.0), counts, rings, st.floats(1.0, 4.0), st.floats(0.0, 1.0))
-def test_stretched_equals_the_fluid(a: float, b: float, n: int, buffers: int, f: float, share: float) -> None:
-    """Exact for equal pieces while overlapping pays: 1/f + 1/g >= 1."""
-    g = 1.0 + share * ((f / (f - 1.0) if f > 1.0 else 4.0) - 1.0)
-    g = min(g, 4.0)
-    total, busy = fluid(a, b, n, buffers, f, g)
-    bounds = StageBounds(a + n * b, n * a + b) if buffers > 1 else StageBounds(n * (a + b), n * (a + b))
-    slow = overlap.stretched(*bounds, n * b, n * a, f, g)
-    assert slow.total == pytest.approx(total, rel=1e-8)
-    if total < n * (a + b) * (1.0 - 1e-6):
-        assert slow.busy_compute == pytest.approx(busy, rel=1e-6)
-
-
-@quick
-@given(times, times, counts, factors, factors)
-def test_stretched_adds_up_and_stays_between(comm: float, compute: float, n: int, f: float, g: float) -> None:
-    bounds = pipeline.two_stage_bounds(comm, compute, n)
-    work = n * (compute + comm)
-    slow = overlap.stretched(*bounds, n * compute, n * comm, f, g)
-    assert slow.total - slow.busy_compute == slow.exposed_comm
-    assert slow.exposed_comm >= 0.0
-    assert slow.busy_compute >= n * compute * (1.0 - CLOSE)
-    assert min(max(bounds), work) * (1.0 - CLOSE) <= slow.total <= work * (1.0 + CLOSE)
-    fast = overlap.stretched(*bounds, n * compute, n * comm, 1.0, 1.0)
-    assert fast.total == close(min(max(bounds), work))
-    assert fast.busy_compute == close(n * compute)
-
-
 # --- the recurrence itself
 
 
@@ -439,52 +378,3 @@ def test_lockstep_equals_two_batches_in_turn(steps: list[tuple[float, float]]) -
     cycle = overlap.lockstep(compute, comm, 1.0, 1.0)
     assert cycle.total == close(total)
     assert cycle.busy_compute == close(2.0 * sum(compute))
-
-
-# --- the text of an equation
-
-
-def equations() -> list[Callable[..., Any]]:
-    """Every function with a formula, in all equation files."""
-    names = [m.name for m in pkgutil.iter_modules(mc2perf.equations.__path__, "mc2perf.equations.")]
-    found = [
-        f for name in names for _, f in inspect.getmembers(importlib.import_module(name), inspect.isfunction)
-    ]
-    return list(dict.fromkeys(f for f in found if hasattr(f, "formula")))
-
-
-FUNCTIONS: dict[str, Any] = {
-    "max": max,
-    "min": min,
-    "ceil": math.ceil,
-    "floor": math.floor,
-    "sqrt": math.sqrt,
-    "log2": math.log2,
-}
-
-
-SHARE = st.sampled_from([0.125, 0.25, 0.5, 0.75])
-DRAWN = dict.fromkeys(("before", "after", "comm_ratio", "overlappable", "share"), SHARE) | {
-    "experts": st.integers(10, 20).map(float)
-}
-"""Parameters that are shares, or more than others: what to draw for them."""
-
-
-@pytest.mark.parametrize("equation", equations(), ids=lambda f: f.__name__)
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_the_text_of_an_equation_says_what_it_computes(
-    equation: Callable[..., Any], data: st.DataObject
-) -> None:
-    names = list(inspect.signature(equation).parameters)
-    values = {name: data.draw(DRAWN.get(name, st.integers(1, 9).map(float)), label=name) for name in names}
-    result = equation(**values)
-    outputs = result if isinstance(result, tuple) else (result,)
-    for text, output in zip(vars(equation)["formula"].split(" ; "), outputs, strict=False):
-        expected = eval(text, {"__builtins__": {}}, FUNCTIONS | values)
-        assert output == pytest.approx(expected, rel=1e-12, abs=1e-12)
-
-
-def test_decorated_equations_are_found() -> None:
-    found = {f.__name__ for f in equations()}
-    assert {"two_stage_time", "three_stage_time", "three_stage_separate_time", "launch_queue_time"} <= found
