@@ -14,6 +14,7 @@ from test_bad_input import invoke
 
 from mc2perf import units
 from mc2perf.readers.profiles import load_machine, shipped_folder
+from mc2perf.rules import catalogue
 from mc2perf.variation import parameters
 
 MIXTRAL = ("mixtral-8x7b",)
@@ -247,3 +248,22 @@ def test_folders_and_several_files_are_taken_as_by_inspect(scans: Path, files: P
         and out.count("fine") == 2
         and err.startswith("model.yaml: is a model, not a hardware profile")
     )
+
+
+@pytest.mark.parametrize("name", catalogue.OPERATORS)
+def test_a_check_without_sizes_says_which_and_gives_an_example_that_runs(name: str) -> None:
+    for hardware in ("atlas_800i_a2", "atlas_800t_a3", "ascend_950pr"):
+        code, out, _ = invoke(["check", name, "--hardware", hardware])
+        said = [line for line in out.splitlines() if line.startswith("not given: ")]
+        assert bool(said) is ("      not given: " in out)
+        if not said:
+            assert (code, out.startswith("Legal: ")) in ((0, True), (1, False))
+            continue
+        assert code in (0, 1) and (code == 0 or "annot tell" in out.splitlines()[0] or "Refused" in out)
+        example = said[0].partition(": mc2perf ")[2].split()
+        code, out, err = invoke(example)
+        assert code in (0, 1) and out and not err and "not given" not in out, example
+
+
+def test_what_cannot_be_told_is_not_refused() -> None:
+    assert invoke(["check", "matmul_all_reduce"])[1].startswith("Cannot tell: matmul_all_reduce.")

@@ -228,8 +228,10 @@ class Variant:
 
 
 def _missing(rule: Rule, facts: Facts) -> tuple[str, ...]:
+    """All that a rule asks for and nobody gave: each found by standing in for those before it."""
     try:
         rule.broken(facts)
     except UnknownError as unknown:
-        return (str(unknown),)
+        name = str(unknown)
+        return (name, *_missing(rule, Facts({**facts.given, name: 1.0})))
     return ()

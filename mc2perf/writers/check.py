@@ -16,6 +16,9 @@ WIDTH = 110
 MOST_CHANGES = 4
 """More changes of one version than this are not listed for people."""
 
+SIZES = {"m": 256, "n": 4096, "k": 7168}
+"""Sizes of an example."""
+
 EFFECTS = {
     "refused": "",
     "serial": "runs unfused: ",
@@ -30,13 +33,15 @@ def verdict(shown: Sequence[Check], every: Sequence[Check]) -> str:
     if not shown:
         return "Nothing to check: one rank in every group."
     runs = legal_ones(shown)
-    refused = [
-        name
-        for name in dict.fromkeys(name for check in shown if check.decides for name in check.operators)
-        if name not in runs
-    ]
-    said = [f"Legal: {', '.join(runs)}"] if runs else []
-    said += [f"{'refused' if runs else 'Refused'}: {', '.join(refused)}"] if refused else []
+    statuses: dict[str, set[str]] = {}
+    for check in (check for check in shown if check.decides):
+        for name in check.operators:
+            statuses.setdefault(name, set()).add(check.status)
+    untold = [name for name, found in statuses.items() if name not in runs and "cannot tell" in found]
+    refused = [name for name in statuses if name not in runs and name not in untold]
+    parts = {"legal": runs, "refused": refused, "cannot tell": untold}
+    said = [f"{word}: {', '.join(names)}" for word, names in parts.items() if names]
+    said[:1] = [said[0][0].upper() + said[0][1:]] if said else []
     instead = [name for name in legal_ones(every) if name not in runs]
     if instead and not runs:
         said.append(f"legal here instead: {', '.join(instead)}")
@@ -51,7 +56,7 @@ def to_check_text(question: Question, shown: Sequence[Check], every: Sequence[Ch
             dict.fromkeys(str(f.source) for check in shown for f in check.findings), start=1
         )
     }
-    blocks = [textwrap.fill(verdict(shown, every), WIDTH), asked(question)]
+    blocks = [textwrap.fill(verdict(shown, every), WIDTH), asked(question), not_given(question, shown)]
     for operators, versions in groupby(shown, key=lambda check: check.operators):
         blocks.append("\n".join(_block(operators, list(versions), sources)))
     blocks.append("\n".join(f"[{number}] {source}" for source, number in sources.items()))
@@ -69,6 +74,17 @@ def asked(question: Question) -> str:
     words = [f"{name} {value:g}" for name, value in numbers if value is not None]
     target = question.operator or s.target
     return f"{target} on {s.hardware}: {', '.join(words)}, dtype {s.dtype}, cann {s.cann}"
+
+
+def not_given(question: Question, shown: Sequence[Check]) -> str:
+    """Every size that some rule asks for and nobody gave, and a command that gives all of them."""
+    missing = [name for name in SIZES if any(name in check.needs for check in shown)]
+    if not missing:
+        return ""
+    s = question.scenario
+    sizes = " ".join(f"-{name} {SIZES[name]}" for name in missing)
+    example = f"mc2perf check {question.operator or s.target} {sizes} --hardware {s.hardware}"
+    return f"not given: {', '.join(missing)}; an example with all that its rules ask for: {example}"
 
 
 def _block(operators: Sequence[str], versions: Sequence[Check], sources: Mapping[str, int]) -> Iterator[str]:
