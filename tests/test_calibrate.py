@@ -455,7 +455,8 @@ def test_outside_the_fitted_range_an_estimate_warns_and_strict_fails(tmp_path: P
     )
     code, answer, _ = run(*words, "-m4096")
     assert code == 0 and "EXTRAPOLATED" not in answer
-    code, answer, _ = run(*words, "-m256K")
+    code, answer, said = run(*words, "-m256K")
+    assert said.startswith("strict: exit 1, ") and "or leave --strict out" in said
     assert code == 1 and "all_reduce.ranks.8: 2 GiB, fitted for 64 KiB to 64 MiB" in answer
     assert "cube.rules.measured" in answer
     assert run(*words[:-1], "-m64K")[0] == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -267,3 +268,10 @@ def test_a_check_without_sizes_says_which_and_gives_an_example_that_runs(name: s
 
 def test_what_cannot_be_told_is_not_refused() -> None:
     assert invoke(["check", "matmul_all_reduce"])[1].startswith("Cannot tell: matmul_all_reduce.")
+
+
+def test_beside_auto_stands_what_it_comes_to() -> None:
+    out = invoke(["diff", *MIXTRAL, "--to", "ep=4"])[1]
+    assert re.search(r"^ep +auto \(8\) +4 ", out, re.MULTILINE)
+    more = invoke(["diff", *MIXTRAL, "--to", "batch_size=2"])[1]
+    assert re.search(r"^batch_size +auto \(1\) +2 ", more, re.MULTILINE)

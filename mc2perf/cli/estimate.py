@@ -23,6 +23,11 @@ mc2perf estimate deepseek-v3 --hardware atlas_800t_a3 --ep 16 --phase prefill
 mc2perf estimate all_to_all_matmul -m 8192 -n 4096 -k 7168 --ranks 8 --hardware ascend_950pr
     one fused operator: the best tile count"""
 
+STRICT = (
+    "strict: exit 1, for a fit is used outside what it was fitted to (warning EXTRAPOLATED names it); "
+    "stay within, calibrate it there ('mc2perf calibrate'), or leave --strict out"
+)
+
 
 @asking(EXAMPLES)
 def estimate(
@@ -90,6 +95,8 @@ def estimate(
     if timeline or trace:
         _draw(answer, scenario, overrides, asked.own, timeline and form in ("table", "markdown"), trace)
     outside = strict and any(remark.code == "EXTRAPOLATED" for remark in answer.warnings)
+    if outside:
+        typer.echo(STRICT, err=True)
     if outside or not fits or not any(row.legal for row in rows):
         raise typer.Exit(1)
 

@@ -11,6 +11,7 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.quantity import Quantity, quantities
 from mc2perf.scenario import Scenario, inputs
+from mc2perf.study import study_of
 from mc2perf.units import show
 from mc2perf.variation import Parameter, Unlike, differences, is_structure, parameters
 
@@ -27,6 +28,14 @@ class Side:
     machine: Machine
     model: Model | None
     saved: Mapping[str, float] = field(default_factory=dict)
+
+    def said(self, name: str) -> str:
+        """An input as it was given; beside ``auto`` what it comes to."""
+        value = getattr(self.scenario, name)
+        if value is not None:
+            return _plain(value)
+        meant = study_of(self.scenario, self.machine, self.model).resolved.get(name)
+        return "auto" if meant is None else f"auto ({_plain(meant)})"
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,7 @@ class Mover:
         """What it is on one side."""
         if len(self.places) > 1 and not self.fields:
             return f"{len(self.places)} numbers"
-        values = [_plain(getattr(side.scenario, name)) for name in self.fields]
+        values = [side.said(name) for name in self.fields]
         return ", ".join([*values, *(_shown(place.other if other else place.one) for place in self.places)])
 
     def rests_on(self, used: set[int]) -> bool:
@@ -122,4 +131,4 @@ def _shown(value: Any) -> str:
 def _plain(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
-    return "auto" if value is None else str(value)
+    return str(value)
