@@ -11,7 +11,7 @@ from mc2perf.footprint import Footprint, footprint_of
 from mc2perf.playback import Playback, playback
 from mc2perf.problems import InputError, Problems
 from mc2perf.readers.models import load_model, model_of
-from mc2perf.readers.profiles import load_machine
+from mc2perf.readers.profiles import load_machine, named
 from mc2perf.readers.scenarios import read_scenario, scenario_tree
 from mc2perf.scenario import DEFAULT_HARDWARE, Scenario, is_operator
 from mc2perf.studies.fit import Fit, nearest_fits
@@ -122,4 +122,4 @@ def estimate_scenario(
         model = model_of(scenario.target)
     problems.refuse()
     answer = evaluate.estimate(scenario, machine, model, explain)
-    return evaluate.with_inputs(answer, scenario_tree(scenario, overrides, whole=True))
+    return evaluate.with_inputs(answer, scenario_tree(named(scenario, machine), overrides, whole=True))

@@ -12,7 +12,7 @@ from mc2perf.claims import Claims
 from mc2perf.problems import InputError, Problems
 from mc2perf.readers.claims import claims_names, load_claims, parse_claims
 from mc2perf.readers.models import load_model
-from mc2perf.readers.profiles import load_machine
+from mc2perf.readers.profiles import load_machine, named
 from mc2perf.readers.scenarios import read_scenario
 from mc2perf.scenario import Scenario, is_operator
 from mc2perf.studies.audit import Audit, beside_model, different_work, judged, together
@@ -96,8 +96,8 @@ def _audit(
     for judgement in judgements:
         stated = {**common, **judgement.claim.inputs}
         scenario, from_file = read_scenario(target, stated)
-        hardware = scenario.hardware
-        machine = load_machine(hardware, own, {**from_file, **overrides})
+        machine = load_machine(scenario.hardware, own, {**from_file, **overrides})
+        hardware = named(scenario, machine).hardware
         overlapped = judgement.base is not None
         found = candidates_for(scenario, stated, overlapped, machine, model, known[machine.fingerprint])
         beside.append(beside_model(judgement, found))

@@ -13,7 +13,7 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.problems import Problems, did_you_mean
 from mc2perf.readers.models import load_model
-from mc2perf.readers.profiles import load_machine
+from mc2perf.readers.profiles import load_machine, named
 from mc2perf.readers.scenarios import number, read_scenario
 from mc2perf.resolve import default_ep, npus_of
 from mc2perf.rules.selector import CAPS
@@ -71,7 +71,7 @@ def ask_paths(
     serving = _serving(started, scenario.speculative_tokens + 1.0, problems)
     problems.refuse()
     machine, model = load_machine(scenario.hardware, own, {**from_file, **overrides}), load_model(target)
-    scenario = _with_degrees(scenario, machine, model)
+    scenario = _with_degrees(named(scenario, machine), machine, model)
     most = max(MOST_TOKENS, serving.max_num_batched_tokens)
     if scenario.tokens is not None:
         most = float(np.asarray(scenario.tokens).item()) * scenario.tp

@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 from test_bad_input import invoke
 
-from mc2perf import units
-from mc2perf.readers.profiles import load_machine, shipped_folder
+from mc2perf import units, validating
+from mc2perf.readers.profiles import _standard_input, load_machine, shipped_folder
 from mc2perf.rules import catalogue
 from mc2perf.variation import parameters
 
@@ -275,3 +276,58 @@ def test_beside_auto_stands_what_it_comes_to() -> None:
     assert re.search(r"^ep +auto \(8\) +4 ", out, re.MULTILINE)
     more = invoke(["diff", *MIXTRAL, "--to", "batch_size=2"])[1]
     assert re.search(r"^batch_size +auto \(1\) +2 ", more, re.MULTILINE)
+
+
+def test_paths_say_how_much_slower_the_path_taken_is() -> None:
+    args = [
+        "paths",
+        "qwen3-235b-a22b",
+        "--hardware",
+        "atlas_800t_a3",
+        "--tp",
+        "8",
+        "--ep",
+        "16",
+        "--prefill-mc2",
+    ]
+    tree = json.loads(invoke([*args, "--format", "json"])[1])
+    taken = [next(s["path"] for s in tree["taken"] if s["from"] <= t <= s["to"]) for t in tree["tokens"]]
+    least = [min(times) for times in zip(*tree["times"].values(), strict=True)]
+    loss = [tree["times"][name][i] / least[i] - 1.0 for i, name in enumerate(taken)]
+    assert tree["loss"] == pytest.approx(loss)
+    worst = tree["tokens"][loss.index(max(loss))]
+    said = f"{median(loss):.0%} slower than the fastest in the median, {max(loss):.0%} at {worst:g} tokens ("
+    assert said in invoke(args)[1].splitlines()[0]
+
+
+def test_files_are_checked_before_the_long_run(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def long_run(*_: object) -> None:
+        raise AssertionError("the files are wrong already")
+
+    monkeypatch.setattr(validating, "validate", long_run)
+    Path("mine.yaml").write_text("T1-99: 5\n", encoding="utf-8")
+    args = ["validate", "--values", "mine.yaml", "--kernels", "nowhere", "--family", "T1"]
+    code, out, err = invoke(args)
+    assert (code, out) == (2, "") and len(err.splitlines()) == 2
+    assert "nowhere" in err and "'T1-99' is no measurement" in err
+
+
+def test_a_profile_on_standard_input_goes_by_its_name() -> None:
+    text = (shipped_folder() / "atlas_800t_a3.yaml").read_text(encoding="utf-8")
+    box = re.sub("(?m)^name: .*", "name: my_box", text).encode()
+    changes = ["--to", "ep=4"]
+    claim = ["--claim", "a:comm_ratio=30%", "--target"]
+    for first, rest in {
+        "estimate": [],
+        "check": [],
+        "buffers": [],
+        "paths": [],
+        "sensitivity": [],
+        "diff": changes,
+    }.items():
+        _standard_input.cache_clear()
+        _, out, _ = invoke([first, *MIXTRAL, "--hardware", "-", *rest], box)
+        assert "on my_box" in out and "on -" not in out, first
+    _standard_input.cache_clear()
+    assert "on my_box" in invoke(["audit", *claim, *MIXTRAL, "--hardware", "-"], box)[1]
+    _standard_input.cache_clear()

@@ -138,7 +138,7 @@ def _draw(
     elif trace:
         from mc2perf.writers.trace import INSIGHT, to_trace
 
-        files.write(to_trace(played, f"{scenario.target} on {scenario.hardware}"), trace)
+        files.write(to_trace(played, f"{scenario.target} on {answer.inputs['hardware']}"), trace)
         if not INSIGHT.fullmatch(Path(trace).name):
             typer.echo(
                 f"note: MindStudio Insight opens timelines named trace_view.json; not {trace}", err=True

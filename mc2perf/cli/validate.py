@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mc2perf.cli.options import ProfileFolders, folders
-from mc2perf.problems import InputError, did_you_mean
+from mc2perf.problems import Problems, did_you_mean
 from mc2perf.scenario import DEFAULT_HARDWARE
 
 EXAMPLE = "mc2perf validate --family T1 --rows"
@@ -40,43 +40,34 @@ def validate(
     ] = False,
 ) -> None:
     """Score the model against published measurements, beside a naive one; nothing is tuned."""
-    from mc2perf.readers.measurements import read_values
+    from mc2perf.readers.measurements import load_measurements, read_values
     from mc2perf.validating import kernels as kernel_scores
     from mc2perf.validating import validate as score
     from mc2perf.writers.scores import to_json, to_text
 
-    problems = (
-        [] if format in FORMATS else [f"--format: '{format}' is not known{did_you_mean(format, FORMATS)}"]
-    )
+    problems = Problems()
+    if format not in FORMATS:
+        problems.append(f"--format: '{format}' is not known{did_you_mean(format, FORMATS)}")
     if neighbours:
         about = {"family": family, "values": values, "kernels": kernels, "summary": summary, "rows": rows}
         problems += [f"--{name}: is of measurements; leave it out" for name, word in about.items() if word]
         sys.stdout.write(_beside(format, profiles, problems))
         return
-    try:
-        given = read_values(Path(values)) if values else {}
-    except InputError as error:
-        given, problems = {}, [*problems, *error.problems]
-    try:
-        tables = kernel_scores(Path(kernels), hardware, folders(profiles)) if kernels else []
-    except InputError as error:
-        tables, problems = [], [*problems, *error.problems]
-    try:
-        found = score(family, given, folders(profiles))
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    own = folders(profiles)
+    given = (problems.kept(read_values, Path(values)) if values else None) or {}
+    tables = (problems.kept(kernel_scores, Path(kernels), hardware, own) if kernels else None) or []
+    problems.kept(load_measurements, family, given)
+    problems.refuse()  # before the long run
+    found = score(family, given, own)
     parts = (found.cases, found.scored, found.scores, found.checks, tables)
     sys.stdout.write(to_json(*parts) if format == "json" else to_text(*parts, rows=rows, summary=summary))
 
 
-def _beside(format: str, profiles: ProfileFolders, problems: list[str]) -> str:
+def _beside(format: str, profiles: ProfileFolders, problems: Problems) -> str:
     """What --neighbours prints."""
     from mc2perf.validating import neighbours
     from mc2perf.writers.neighbours import to_json, to_text
 
-    if problems:
-        raise InputError(problems)
+    problems.refuse()
     found = neighbours(folders(profiles))
     return to_json(found) if format == "json" else to_text(found)

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from mc2perf.readers.structure import (
     read_text,
     structure,
 )
+from mc2perf.scenario import Scenario
 
 SEARCH_PATH = "MC2PERF_PROFILES"
 """Environment variable: folders with profiles of your own, searched before the shipped ones."""
@@ -119,6 +121,11 @@ def load_machine(name: str, own: Sequence[Path] = (), overrides: Mapping[str, st
 def profiles_in(path: Path) -> list[Path]:
     """The file itself, or the profiles of a folder, sorted."""
     return (sorted(path.glob("*.yaml")) if _is_folder(path) else []) or [path]
+
+
+def named(scenario: Scenario, machine: Machine) -> Scenario:
+    """The question with its profile's name, where that came through standard input."""
+    return replace(scenario, hardware=machine.name) if scenario.hardware == STANDARD_INPUT else scenario
 
 
 def load_machine_file(path: Path, own: Sequence[Path] = ()) -> Machine:

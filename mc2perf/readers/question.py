@@ -8,7 +8,7 @@ from pathlib import Path
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.readers.models import model_of
-from mc2perf.readers.profiles import load_machine
+from mc2perf.readers.profiles import load_machine, named
 from mc2perf.readers.scenarios import read_scenario
 from mc2perf.scenario import Scenario
 
@@ -42,4 +42,4 @@ def read_question(
     """
     scenario, from_file = read_scenario(target, given)
     machine = load_machine(scenario.hardware, own, {**from_file, **overrides})
-    return scenario, machine, model_of(scenario.target)
+    return named(scenario, machine), machine, model_of(scenario.target)

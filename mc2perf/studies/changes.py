@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.quantity import Quantity, quantities
@@ -35,7 +37,9 @@ class Side:
         if value is not None:
             return _plain(value)
         meant = study_of(self.scenario, self.machine, self.model).resolved.get(name)
-        return "auto" if meant is None else f"auto ({_plain(meant)})"
+        if meant is None:
+            return "auto"
+        return f"auto ({meant if isinstance(meant, str) else _plain(float(np.asarray(meant).item()))})"
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,14 @@ class Paths:
             found.append(best)
         return tuple(found)
 
+    @property
+    def loss(self) -> Times:
+        """How much longer than the fastest the path takes that is taken; not-a-number where none is known."""
+        least = np.min(np.stack(list(self.times.values())), axis=0)
+        of = [self.times[name][i] if name else np.nan for i, name in enumerate(self.taken)]
+        loss: Times = np.array(of) / least - 1.0
+        return loss
+
 
 def paths_of(scenario: Scenario, machine: Machine, model: Model, serving: Serving, tokens: Times) -> Paths:
     """Price every path at every token count.

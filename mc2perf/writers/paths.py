@@ -15,6 +15,8 @@ from mc2perf.units import show
 from mc2perf.version import VERSION
 
 SCHEMA_VERSION = 1
+LITTLE = 0.005
+"""A smaller loss is none."""
 
 
 def sentence(found: Paths) -> str:
@@ -22,7 +24,23 @@ def sentence(found: Paths) -> str:
     taken = "nothing: no selector is known for this machine"
     if any(found.taken):
         taken = _runs(found, found.taken)
-    return f"Taken: {taken}. Fastest: {_runs(found, found.fastest)}."
+    return f"Taken: {taken}. Fastest: {_runs(found, found.fastest)}.{_slower(found)}"
+
+
+def _slower(found: Paths) -> str:
+    """What the path taken costs beside the fastest."""
+    if not any(found.taken):
+        return ""
+    worst = int(np.nanargmax(found.loss))
+    if found.loss[worst] < LITTLE:
+        return " The path taken is the fastest everywhere."
+    instead = f"at {found.tokens[worst]:g} tokens ({found.taken[worst]}, not {_best(found, worst)})"
+    often = f"The path taken is {np.nanmedian(found.loss):.0%} slower than the fastest in the median"
+    return f" {often}, {found.loss[worst]:.0%} {instead}."
+
+
+def _best(found: Paths, place: int) -> str:
+    return min(found.times, key=lambda name: float(found.times[name][place]))
 
 
 def _runs(found: Paths, names: tuple[str, ...]) -> str:
@@ -71,7 +89,7 @@ def _rows(found: Paths) -> Iterator[list[str]]:
     fastest = found.fastest
     for i in _shown(found):
         times = {name: float(column[i]) for name, column in found.times.items()}
-        loss = times[found.taken[i]] / min(times.values()) - 1.0 if found.taken[i] else np.nan
+        loss = found.loss[i]
         yield [
             f"{found.tokens[i]:g}", f"{np.ceil(found.tokens[i] / found.tp):g}", found.taken[i], fastest[i],
             *(show(time, "s") for time in times.values()), "" if np.isnan(loss) else f"{loss:.0%}",
@@ -91,6 +109,7 @@ def paths_document(inputs: dict[str, object], found: Paths) -> dict[str, Any]:
         "fastest": _spans(found, found.fastest),
         "paths": dict(PATHS),
         "tokens": found.tokens.tolist(),
+        "loss": [None if np.isnan(loss) else float(loss) for loss in found.loss],
         "times": {name: times.tolist() for name, times in found.times.items()},
         "source": str(VLLM_ASCEND),
         "assumptions": list(ASSUMPTIONS),
