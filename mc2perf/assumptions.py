@@ -40,9 +40,7 @@ def assumptions_of(study: Study) -> tuple[str, ...]:
             *_software_assumptions(study),
         ]
         if model.experts and model.experts.shared_width:
-            said.append(
-                "shared experts run on a rank's own tokens, beside the first dispatch where overlapped"
-            )
+            said.append(_where_shared_experts_run(study))
         said += _kept_wide(study)
     if scenario.phase == "train" and model is not None:
         said.append(
@@ -74,6 +72,16 @@ def _widened(study: Study) -> Iterator[str]:
     yield (
         f"{dtype}: {8.0 * item.size:g}-bit weights of {whose}; a {8.0 * item.scale_size:g}-bit scale for"
         f" {item.scale_block:g} of them; widened to {cube} on the way to the cube, as fast as {cube} kernels"
+    )
+
+
+def _where_shared_experts_run(study: Study) -> str:
+    layout = study.layout
+    if layout is None or not layout.shared_ranks:
+        return "shared experts run on a rank's own tokens, beside the first dispatch where overlapped"
+    return (
+        f"{layout.shared_ranks:g} of {layout.ep:g} ranks hold shared experts alone, each for the tokens of"
+        f" {np.ceil(layout.ep / layout.shared_ranks):g} ranks; the slower kind of rank sets the pace"
     )
 
 

@@ -62,7 +62,7 @@ def place(costs: Costs, scenario: Scenario, ranks: float, collective: str) -> di
         "schedule": scenario.schedule,
         "sp": scenario.sp,
         "tp": scenario.tp,
-        "shared_ranks": 0.0,
+        "shared_ranks": scenario.shared_expert_ranks,
         "mega_moe_max_tokens": 4096.0,
     }
 
@@ -125,7 +125,8 @@ class ExpertSizes(NamedTuple):
         e = model.experts
         assert e is not None
         return cls(
-            rows=layout.tokens * float(e.top_k), ep=layout.ep, experts=float(e.count), top_k=float(e.top_k),
+            rows=layout.tokens * float(e.top_k), ep=layout.ep, experts=float(e.count) + layout.redundant,
+            top_k=float(e.top_k),
             hidden=float(e.payload_width), width=float(e.width), up=(model.matrices - 1.0) * e.width,
             shared=float(e.shared_width),
         )  # fmt: skip

@@ -56,7 +56,7 @@ def parallel_problems(
         yield f"nodes: links of {machine.name} join {reach(machine):g} ranks, not {npus:g}"
     if not model.experts and scenario.ep and scenario.ep > 1:
         yield f"ep: {model.name} is dense and has no experts; leave ep out"
-    elif count % ep:
+    elif not (scenario.redundant_experts or scenario.shared_expert_ranks) and count % ep:
         yield f"ep: {count:g} experts do not divide by {ep:g}; write a divisor of {count:g}"
     heads = {mixer.heads for mixer in model.mixers.values() if mixer.heads % scenario.tp}
     if heads:
@@ -85,6 +85,27 @@ def layout_problems(scenario: Scenario, model: Model, ep: float, etp: float, sta
         yield f"cp: {min(heads):g} heads of a rank do not divide by {trading:g} to trade; write a divisor"
     if scenario.token_dispatcher == "all_gather" and scenario.capacity_factor is not None:
         yield "token_dispatcher: an all_gather drops nothing; leave out capacity_factor or write all_to_all"
+
+
+def shared_rank_problems(scenario: Scenario, model: Model, ep: float, etp: float) -> Iterator[str]:
+    """Ranks for shared experts alone that leave none for the routed ones, or that cannot be."""
+    shared, name, e = scenario.shared_expert_ranks, "shared_expert_ranks", model.experts
+    if not shared:
+        return
+    if scenario.phase == "train":
+        yield f"{name}: is of prefill and decode; leave it out"
+    if e is None or not e.shared_width:
+        yield f"{name}: {model.name} has no shared experts; leave it out"
+        return
+    if e.payload_width != model.hidden_size:
+        yield f"{name}: {model.name} sends tokens in another width than its shared experts read; leave it out"
+    if etp > 1 or scenario.token_dispatcher == "all_gather":
+        yield f"{name}: tokens are sent to whole experts by an all_to_all; leave out etp and token_dispatcher"
+    if shared >= ep:
+        yield f"{name}: {shared:g} of {ep:g} ranks leave none for routed experts; write fewer, or more --ep"
+    elif not scenario.redundant_experts and e.count % (ep - shared):
+        left = f"{ep:g} - {shared:g} = {ep - shared:g} ranks"
+        yield f"{name}: {e.count:g} experts do not divide by {left}; change it, --ep or --redundant-experts"
 
 
 def step_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[str | Reason]:

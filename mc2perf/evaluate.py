@@ -250,18 +250,19 @@ def _facts(study: Study) -> dict[str, float]:
         float(model.matrices), float(model.hidden_size), float(e.payload_width), float(e.width),
         float(e.shared_width), float(e.top_k),
     )  # fmt: skip
+    copies = e.top_k + float(layout.shared_ranks > 0.0)
     return {
         "flops_per_byte": float(ratio),
-        "dispatch_bytes": _copies(e, layout.dispatch_dtype),
-        "combine_bytes": _copies(e, layout.combine_dtype),
+        "dispatch_bytes": _copies(e, copies, layout.dispatch_dtype),
+        "combine_bytes": _copies(e, copies, layout.combine_dtype),
     }
 
 
-def _copies(experts: Experts, dtype: str) -> float:
-    """Bytes of one token's copies in a layer, scales with them, wherever the experts are. [B]"""
+def _copies(experts: Experts, copies: float, dtype: str) -> float:
+    """Bytes of so many copies of one token in a layer, scales with them, wherever the experts are. [B]"""
     width, item = float(experts.payload_width), DTYPES[dtype]
     scales = float(item.scale_bytes_per_row(width))
-    return float(routing.dispatch_bytes(1.0, float(experts.top_k), width, item.size, scales))
+    return float(routing.dispatch_bytes(1.0, copies, width, item.size, scales))
 
 
 def _watch(study: Study, rows: tuple[Row, ...]) -> None:

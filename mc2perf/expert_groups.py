@@ -43,7 +43,7 @@ def skew_problems(scenario: Scenario, group: Group | None) -> Iterator[str]:
         named = (name for name, is_given in given.items() if is_given)
         yield from (f"{name}: {scenario.target} has no experts; leave it out" for name in named)
         return
-    if group.experts % group.ranks or group.top_k > group.experts:
+    if (group.experts % group.ranks and not group.copies) or group.top_k > group.experts:
         return  # said already
     if group.slots % group.ranks:
         most = f"{group.slots} experts with their copies do not divide by {group.ranks} ranks"

@@ -18,7 +18,14 @@ from mc2perf.equations import activations, memory
 from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.pipelines import Pipeline, at_each, held_at_once, pipeline_of
-from mc2perf.placement import data_groups, held_stages, stage_counts, vocabulary_tables, weights_of_a_layer
+from mc2perf.placement import (
+    data_groups,
+    held_stages,
+    stage_counts,
+    vocabulary_tables,
+    weights_of_a_layer,
+    with_copies,
+)
 from mc2perf.problems import InputError
 from mc2perf.resolve import cache_of
 from mc2perf.step import GRADIENT_BYTES, STATE_BYTES
@@ -204,11 +211,6 @@ class _Holding:
         return float(self.model.hidden_size)
 
     @property
-    def _with_copies(self) -> float:
-        """Experts and their copies over experts."""
-        return 1.0 + self.layout.redundant / self.model.experts.count if self.model.experts else 1.0
-
-    @property
     def item(self) -> float:
         """Activations and caches are kept in 16 bit where matmuls run in fewer. [B]"""
         return max(DTYPES[self.layout.dtype].size, 2.0)
@@ -353,7 +355,7 @@ class _Holding:
         kept = kept + (self._mixer(mixer) if mixer else 0.0) + self._feed_forward(group)
         return _Layer(
             dense=dense,
-            routed=routed * self._with_copies,
+            routed=routed * with_copies(self.model, self.layout),
             kept=kept,
             statistics=statistics,
             boundary=activations.boundary_bytes(rows, self.hidden, self.item, self.split),
@@ -394,14 +396,16 @@ class _Holding:
         if e is None:
             return 0.0
         own, payload = self.layout.tokens, float(e.payload_width)
-        etp = self.layout.etp
-        routed = activations.expert_activation_bytes(
-            routing_of(self.model, self.layout).rows(1.0), ROUTED_TENSORS, payload, tensors,
-            float(e.width), etp, self.item,
-        )  # fmt: skip
+        routing, held = routing_of(self.model, self.layout), activations.expert_activation_bytes
+        width = float(e.width)
+        routed = held(routing.rows(1.0), ROUTED_TENSORS, payload, tensors, width, self.layout.etp, self.item)
         router = self._wide(own, 1.0, float(e.count), 1.0, LOGIT_BYTES)
         latent = self._wide(own, float(payload != self.hidden), payload, 1.0)
-        return routed + router + latent + self._wide(rows, tensors, float(e.shared_width), tp)
+        shared = float(e.shared_width)
+        if self.layout.shared_ranks:
+            alone = held(own * routing.served, ROUTED_TENSORS, payload, tensors, shared, 1.0, self.item)
+            return np.maximum(routed, alone) + router
+        return routed + router + latent + self._wide(rows, tensors, shared, tp)
 
     def _head(self) -> Num:
         """Inputs of the last norm and of the head, logits of all tokens, or in prefill of the last ones."""

@@ -71,14 +71,28 @@ def weights_of_a_rank(study: Study) -> tuple[float, float]:
 
 
 def weights_of_a_layer(model: Model, layout: Layout, group: LayerGroup) -> tuple[float, float]:
-    """Weights of a layer on an NPU: outside the routed experts, and of routed experts.
+    """Weights of a layer on an NPU: outside the routed experts, and of routed experts without copies.
 
     Router, latent projections, and shared experts beside experts with ranks of their own meet a rank's own
     tokens, and every rank needs all that an indexer picks: tensor parallelism does not cut them.
     """
     copied = copied_parameters(model, layout, group)
     other, routed = float(model.other_parameters(group)), float(model.routed_parameters(group))
-    return (other - copied) / layout.tp + copied, routed / (layout.ep * layout.etp)
+    apart = shared_parameters(model, group) if layout.shared_ranks else 0.0
+    # a rank of shared experts alone may hold more than one of routed experts with their copies
+    held = max(routed / (layout.routed_ranks * layout.etp), apart / with_copies(model, layout))
+    return (other - apart - copied) / layout.tp + copied, held
+
+
+def with_copies(model: Model, layout: Layout) -> float:
+    """Experts and their copies over experts."""
+    return 1.0 + layout.redundant / model.experts.count if model.experts else 1.0
+
+
+def shared_parameters(model: Model, group: LayerGroup) -> float:
+    """Weights of the shared experts of one layer."""
+    e = model.experts if group.ffn == "moe" else None
+    return float(model.matrices * model.hidden_size * e.shared_width) if e else 0.0
 
 
 def copied_parameters(model: Model, layout: Layout, group: LayerGroup) -> float:
@@ -89,7 +103,7 @@ def copied_parameters(model: Model, layout: Layout, group: LayerGroup) -> float:
         return indexer
     hidden = float(model.hidden_size)
     latent = 2.0 * hidden * e.payload_width if e.payload_width != hidden else 0.0
-    shared = model.matrices * hidden * e.shared_width if layout.ep > 1 else 0.0
+    shared = shared_parameters(model, group) if layout.ep > 1 and not layout.shared_ranks else 0.0
     return indexer + hidden * e.count + latent + shared
 
 

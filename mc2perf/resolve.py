@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from mc2perf.degrees import layout_problems, parallel_problems, reach, samples_of, step_problems, ulysses_of
+from mc2perf.degrees import (
+    layout_problems,
+    parallel_problems,
+    reach,
+    samples_of,
+    shared_rank_problems,
+    step_problems,
+    ulysses_of,
+)
 from mc2perf.expert_groups import busiest_of, model_group, operator_group, skew_problems
 from mc2perf.machine import Machine
 from mc2perf.model import Model
@@ -203,7 +211,8 @@ def model_layout(
     problems += _batch_problems(scenario, samples, seq_len)
     problems += step_problems(scenario, model, npus / replica)
     problems += serving_problems(scenario)
-    group = model_group(scenario, model, ep)
+    problems += shared_rank_problems(scenario, model, ep, etp)
+    group = model_group(scenario, model, ep - min(scenario.shared_expert_ranks, ep - 1.0))
     problems += skew_problems(scenario, group)
     reasons = refuse(said_once(problems))
     tokens = samples * seq_len / (scenario.tp * scenario.cp)
@@ -226,6 +235,7 @@ def model_layout(
         attention_dtype=attention_dtype(scenario),
         busiest=busiest_of(scenario, group),
         redundant=scenario.redundant_experts or 0.0,
+        shared_ranks=scenario.shared_expert_ranks,
         capacity_factor=scenario.capacity_factor,
         etp=etp,
         order=tuple(scenario.rank_order.split("-")),

@@ -190,6 +190,15 @@ class Scenario:
         dim=WIDTH,
     )
 
+    shared_expert_ranks: float = _ask(
+        0.0,
+        "of the ep ranks, those that hold copies of the shared experts and nothing else; the others hold the"
+        " routed ones [default: every rank has the shared experts]",
+        "what",
+        dim=WIDTH,
+        only="model",
+    )
+
     # where
     hardware: str = _ask(DEFAULT_HARDWARE, "profile name; 'mc2perf profiles list'", "where")
     nodes: float | None = _ask(None, "servers (default: as many as the ranks need)", "where", dim=COUNT)

@@ -252,7 +252,7 @@ def study_of(scenario: Scenario, machine: Machine, model: Model | None) -> Study
         "batch_size": samples, "seq_len": layout.seq_len, "tokens_per_npu": layout.tokens,
         "dispatch_dtype": layout.dispatch_dtype, "combine_dtype": layout.combine_dtype,
     }  # fmt: skip
-    group = model_group(scenario, model, layout.ep)
+    group = model_group(scenario, model, layout.routed_ranks)
     imbalance = _imbalance(scenario, group, layout.busiest, layout.tokens, resolved)
     layers = cached_layers(costs, model, layout, cache) if cache else layers_of(costs, model, layout)
     if scenario.phase == "prefill":

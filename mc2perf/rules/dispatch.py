@@ -21,7 +21,7 @@ def _asks(source: Source, **tests: Test) -> tuple[Rule, ...]:
     return tuple(Rule(of=(fact,), test=test, source=source) for fact, test in tests.items())
 
 
-_WHOLE = Rule(of=("experts",), test=MultipleOf("ranks"), source=README)
+_WHOLE = Rule(of=("experts",), test=MultipleOf("routed_ranks"), source=README)
 _ROWS_OF_32 = Rule(of=("k",), test=MultipleOf(32.0), source=README)
 _RANKS_OF_8 = Rule(of=("ranks",), test=MultipleOf(8.0), source=README)
 

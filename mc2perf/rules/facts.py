@@ -44,8 +44,10 @@ class Facts(Mapping[str, Any]):
 
 
 DERIVED: dict[str, Callable[[Facts], Any]] = {
-    "experts": lambda f: f["experts_per_rank"] * f["ranks"],
-    "experts_per_rank": lambda f: f["experts"] / f["ranks"],
+    "experts": lambda f: f["experts_per_rank"] * f["routed_ranks"],
+    "experts_per_rank": lambda f: f["experts"] / f["routed_ranks"],
+    "routed_ranks": lambda f: f["ranks"] - f.given.get("shared_ranks", 0.0),
+    "shared_copies": lambda f: np.greater(f["shared_ranks"], 0.0) * 1.0,
     "item_size": lambda f: DTYPES[computed_in(f["dtype"])].size,
     "result_size": lambda f: max(DTYPES[computed_in(f["dtype"])].size, 2.0),
     "k_per_rank": lambda f: f["k"] / f["ranks"],
@@ -84,9 +86,9 @@ WINDOWS = {
         windows.a2_hierarchy_window_v4, {**_LEVELS, "ep": "ranks"}, "A2, hierarchy of V4"
     ),
     "a3_v1_mb": Window(windows.a3_window_v1, _MESH, "A3, first version"),
-    "a3_v3_mb": Window(windows.a3_window_v3, {**_MESH, "shared": "shared_ranks"}, "A3, fullmesh_v1"),
+    "a3_v3_mb": Window(windows.a3_window_v3, {**_MESH, "shared": "shared_copies"}, "A3, fullmesh_v1"),
     "a3_v3_split_mb": Window(
-        windows.a3_window_v3_split, {**_MESH, "shared": "shared_ranks"}, "A3, fullmesh_v2"
+        windows.a3_window_v3_split, {**_MESH, "shared": "shared_copies"}, "A3, fullmesh_v2"
     ),
     "ffn_combine_mb": Window(
         windows.ffn_combine_window, {"tokens": "m", "top_k": "top_k", "hidden_size": "k"},

@@ -147,13 +147,13 @@ def paths_of(scenario: Scenario, machine: Machine, model: Model, serving: Servin
     assert study.layout is not None
     routing, shape = routing_of(model, study.layout), rows.shape
     times = {name: _column(price(study, routing), shape) for name, price in PRICES.items()}
-    experts = float(model.experts.count)
+    experts = float(model.experts.count) + study.layout.redundant
     limit = serving.capacity(scenario.tp)
     known = {
         "ep": study.layout.ep,
         "world": study.npus,
         "experts": experts,
-        "experts_per_rank": experts / study.layout.ep,
+        "experts_per_rank": experts / study.layout.routed_ranks,
         "top_k": float(model.experts.top_k),
         "lora": serving.lora,
         "fused": serving.fused,

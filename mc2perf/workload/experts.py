@@ -65,8 +65,14 @@ class Routing:
     """Everything that decides the traffic and the rows of an expert path.
 
     ``tokens`` are those of one rank; experts are cut over ``expert_tp`` ranks, which bring their tokens
-    together first. Routed experts have weights of ``expert_dtype``, all others of ``dtype``. ``dynamic``:
-    shapes depend on the routing, and the host reads it before it goes on.
+    together first. Routed experts have weights of ``expert_dtype``, all others of ``dtype``.
+    ``shared_ranks`` of the ep ranks hold the shared experts and nothing else: every token is sent to one of
+    them besides, and the slower kind of rank sets the pace. ``dynamic``: shapes depend on the routing, and
+    the host reads it before it goes on.
+
+    References
+    ----------
+    CANN, aclnnMoeDistributeDispatch, sharedExpertRankNum; CloudMatrix384, arXiv 2506.12708.
     """
 
     experts: Experts
@@ -81,6 +87,7 @@ class Routing:
     combine_dtype: str
     busiest: Busiest = Busiest()
     redundant: float = 0.0
+    shared_ranks: float = 0.0
     capacity_factor: float | None = None
     expert_tp: float = 1.0
     sp: bool = True
@@ -99,7 +106,8 @@ class Routing:
     @property
     def fusible(self) -> bool:
         """CANN fuses all-to-alls with grouped matmuls of whole experts (aclnnAlltoAllvGroupedMatMul)."""
-        return self.dispatcher == "all_to_all" and self.grouped and self.expert_tp == 1.0
+        alike = self.expert_tp == 1.0 and not self.shared_ranks
+        return self.dispatcher == "all_to_all" and self.grouped and alike
 
     @property
     def group_tokens(self) -> Num:
@@ -107,9 +115,19 @@ class Routing:
         return self.tokens * self.expert_tp
 
     @property
+    def routed_ranks(self) -> float:
+        """Ranks that the routed experts are cut over."""
+        return self.ep - self.shared_ranks
+
+    @property
+    def mean_rows(self) -> Num:
+        """Rows that the routed experts of a rank get on average."""
+        return self.group_tokens * self.experts.top_k * (self.ep / self.routed_ranks)
+
+    @property
     def local_experts(self) -> float:
         """Experts on one rank, copies included."""
-        return (self.experts.count + self.redundant) / self.ep
+        return (self.experts.count + self.redundant) / self.routed_ranks
 
     @property
     def local(self) -> tuple[float, ...]:
@@ -124,10 +142,10 @@ class Routing:
         return inverse_shares(self.local)
 
     def load(self, pieces: Num) -> Num:
-        """Rows of the busiest rank over tokens x top_k; by chance the more the fewer tokens a piece has."""
+        """Rows of the busiest rank over the mean; by chance the more the fewer tokens a piece has."""
         if self.capacity_factor is not None and self.pad:
             return self.capacity_factor
-        load = self.busiest.factor(self.group_tokens * self.experts.top_k / pieces)
+        load = self.busiest.factor(self.mean_rows / pieces)
         return load if self.capacity_factor is None else np.minimum(load, self.capacity_factor)
 
     @property
@@ -137,7 +155,19 @@ class Routing:
 
     def rows(self, pieces: Num) -> Num:
         """Rows that one rank's experts compute for one piece."""
-        return self.group_tokens * self.experts.top_k * self.load(pieces) / pieces
+        return self.mean_rows * self.load(pieces) / pieces
+
+    @property
+    def served(self) -> float:
+        """Ranks whose tokens a rank of shared experts computes, the fullest one; 0 without such ranks."""
+        return float(np.ceil(self.ep / self.shared_ranks)) if self.shared_ranks else 0.0
+
+    def copies(self, load: Num) -> Num:
+        """Rows over its tokens of the rank that sends or receives most."""
+        routed = self.experts.top_k * (self.ep / self.routed_ranks) * load
+        if not self.shared_ranks:
+            return routed
+        return np.maximum(routed, max(self.experts.top_k + 1.0, self.served))
 
     @property
     def chances(self) -> Loads:
@@ -150,7 +180,7 @@ class Routing:
         slots, tokens = self.experts.count + self.redundant, self.group_tokens * self.ep / pieces
         if self.local:
             return skew.slots_with_rows(self.chances, tokens)
-        return routing.distinct_experts(slots, self.experts.top_k, tokens) / self.ep
+        return routing.distinct_experts(slots, self.experts.top_k, tokens) / self.routed_ranks
 
     def touched_each(self) -> Num:
         """The same of each local expert, the experts along the first axis where they differ."""
@@ -163,6 +193,8 @@ class Routing:
     def kept(self, places: float) -> float:
         """Share of a token's copies that is left where each of so many places gets only one."""
         e = self.experts
+        if self.shared_ranks or e.count % places:
+            return 1.0
         distinct = routing.distinct_servers(e.count, e.top_k, places, e.groups, e.top_groups)
         return min(distinct / e.top_k, 1.0)
 
@@ -184,17 +216,19 @@ def _path(name: str, build: Callable[..., ExpertPieces], costs: Costs, r: Routin
 
 def _forward(costs: Costs, r: Routing, pieces: Num, by_expert: bool) -> ExpertPieces:
     share = 1.0 if by_expert else pieces
+    payload, up = r.experts.payload_width, (r.matrices - 1) * r.width
+    first, between, second = _slower_kind(
+        costs, r, pieces,
+        expert_matmul(costs, r, "ffn1", payload, up, pieces, by_expert),
+        activation(costs, r, "activation", share, 1.0),
+        expert_matmul(costs, r, "ffn2", r.width, payload, pieces, by_expert),
+    )  # fmt: skip
     return ExpertPieces(
         before=before_dispatch(costs, r, share),
         comm_in=arrival(costs, r, "dispatch", r.dispatch_dtype, pieces, by_expert),
-        first=expert_matmul(
-            costs, r, "ffn1", r.experts.payload_width, (r.matrices - 1) * r.width, pieces, by_expert
-        ),
-        middle=(
-            activation(costs, r, "activation", share, 1.0),
-            *_slices_joined(costs, r, "slices joined", share),
-        ),
-        second=expert_matmul(costs, r, "ffn2", r.width, r.experts.payload_width, pieces, by_expert),
+        first=first,
+        middle=(between, *_slices_joined(costs, r, "slices joined", share)),
+        second=second,
         comm_out=departure(costs, r, "combine", r.combine_dtype, pieces, by_expert),
         after=after_combine(costs, r, share),
         beside=shared_experts(costs, r, 1.0, share),
@@ -340,10 +374,10 @@ def _ways(
         return (costs.collective(name, exchange, r.tokens * ranks / pieces * row, ranks),)
     size = costs.ledger.run(
         f"{name}: bytes", routing.dispatch_bytes,
-        tokens=r.tokens * load / pieces, top_k=e.top_k, payload_width=e.payload_width,
+        tokens=r.tokens / pieces, top_k=r.copies(load), payload_width=e.payload_width,
         item_size=item.size, scale_bytes=item.scale_bytes_per_row(e.payload_width),
     )  # fmt: skip
-    copies = Copies(r.tokens * load / pieces * e.top_k, r.kept(r.ep), r.kept(r.servers))
+    copies = Copies(r.tokens / pieces * r.copies(load), r.kept(r.ep), r.kept(r.servers))
     across = costs.collective(name, "all_to_all", size, r.ep, copies, stride=r.expert_tp)
     if r.expert_tp == 1.0:
         return (across,)
@@ -413,19 +447,40 @@ def activation(costs: Costs, r: Routing, name: str, pieces: Num, times: float) -
     return Segment(name, "compute", cost._replace(launch=kernels * cost.launch), launches=kernels)
 
 
+def _slower_kind(costs: Costs, r: Routing, pieces: Num, *routed: Segment) -> tuple[Segment, ...]:
+    """Matmul, activation, matmul of the kind of rank that takes longer: of routed or of shared experts."""
+    if not r.shared_ranks:
+        return routed
+    shared = _shared_kernels(costs, r, r.tokens * r.served / pieces, r.experts.shared_width)
+    slower = np.greater(sum(cost.time for cost in shared), sum(segment.cost.time for segment in routed))
+    return tuple(
+        segment._replace(
+            cost=Cost(*(np.where(slower, *both) for both in zip(own, segment.cost, strict=True)))
+        )
+        for own, segment in zip(shared, routed, strict=True)
+    )
+
+
+def _shared_kernels(costs: Costs, r: Routing, rows: Num, width: float) -> tuple[Cost, Cost, Cost]:
+    """Matmul, activation, matmul of the shared experts."""
+    return (
+        costs.matmul("shared ffn1", rows, (r.matrices - 1) * width, r.hidden_size, r.dtype),
+        costs.vector("shared activation", rows * r.matrices * width * 2.0),
+        costs.matmul("shared ffn2", rows, r.hidden_size, width, r.dtype),
+    )
+
+
 def shared_experts(costs: Costs, r: Routing, times: float, pieces: Num) -> Segments:
     """Shared experts on the rank's own tokens, or cut like routed ones that have no ranks of their own.
 
     Cut, they use the rows gathered for the routed ones, or gather and scatter them for themselves.
     """
     width = r.experts.shared_width / (r.expert_tp if r.ep == 1 else 1.0)
-    if not width:
+    if not width or r.shared_ranks:
         return ()
     tokens = times * (r.group_tokens if r.ep == 1 else r.tokens) / pieces
-    up = costs.matmul("shared ffn1", tokens, (r.matrices - 1) * width, r.hidden_size, r.dtype)
-    act = costs.vector("shared activation", tokens * r.matrices * width * 2.0)
-    down = costs.matmul("shared ffn2", tokens, r.hidden_size, width, r.dtype)
-    experts = Segment("shared experts", "compute", joined(up, act, down), launches=3.0)
+    kernels = _shared_kernels(costs, r, tokens, width)
+    experts = Segment("shared experts", "compute", joined(*kernels), launches=3.0)
     return (experts, *_around_shared(costs, r, tokens))
 
 

@@ -60,6 +60,7 @@ def routing_of(model: Model, layout: Layout) -> Routing:
         combine_dtype=layout.combine_dtype,
         busiest=layout.busiest,
         redundant=layout.redundant,
+        shared_ranks=layout.shared_ranks,
         capacity_factor=layout.capacity_factor,
         expert_tp=layout.etp,
         sp=layout.sp or layout.etp == 1.0 or layout.ep > 1.0,

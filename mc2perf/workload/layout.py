@@ -34,6 +34,7 @@ class Layout:
     capacity_factor: float | None
     busiest: Busiest = Busiest()
     redundant: float = 0.0
+    shared_ranks: float = 0.0
     sp: bool = True
     cp: float = 1.0
     pp: float = 1.0
@@ -60,6 +61,11 @@ class Layout:
     def between(self) -> Num:
         """Rows of a rank between the matmuls: its share, or without sequence parallelism all."""
         return self.tokens if self.sp else self.gathered
+
+    @property
+    def routed_ranks(self) -> float:
+        """Ranks that the routed experts are cut over."""
+        return self.ep - self.shared_ranks
 
     @property
     def ring(self) -> float:
