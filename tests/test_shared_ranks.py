@@ -102,18 +102,25 @@ def test_few_ranks_of_shared_experts_set_the_pace() -> None:
 
 def test_a_rank_holds_one_kind_of_expert() -> None:
     """On 256 dies a layer has one routed and the shared expert, on 320 the one or the other."""
-    model, machine = load_model("deepseek-v3"), load_machine("cloudmatrix384")
+    machine = load_machine("cloudmatrix384")
 
-    def weights(**how: Any) -> float:
-        scenario = Scenario(target="deepseek-v3", **(SERVED | {"batch_size": 4.0} | how))
-        return float(np.asarray(footprint_of(study_of(scenario, machine, model))["weights"]).item())
+    def weights(target: str, **how: Any) -> float:
+        scenario = Scenario(target=target, **(SERVED | {"batch_size": 4.0} | how))
+        held = footprint_of(study_of(scenario, machine, load_model(target)))
+        return float(np.asarray(held["weights"]).item())
 
-    whole = weights(ep=256.0, nodes=16.0)
-    apart = weights(ep=320.0, nodes=20.0, redundant_experts=32.0, shared_expert_ranks=32.0)
-    assert whole - apart == pytest.approx(58 * 3 * 7168 * 2048)
-    # one rank for the shared experts of all: 17 routed ones are more
-    few = weights(ep=16.0, nodes=1.0, redundant_experts=-256 % 15.0, shared_expert_ranks=1.0)
-    assert weights(ep=16.0, nodes=1.0) - few == pytest.approx((16 + 1 - 18) * 58 * 3 * 7168 * 2048)
+    expert = 58 * 3 * 7168 * 2048
+    whole = weights("deepseek-v3", ep=256.0, nodes=16.0)
+    apart = weights("deepseek-v3", ep=320.0, nodes=20.0, redundant_experts=32.0, shared_expert_ranks=32.0)
+    assert whole - apart == pytest.approx(expert)
+    # one rank for the shared expert, 15 with 18 routed ones each, instead of 16 and the shared one on all
+    alike = weights("deepseek-v3", ep=16.0, nodes=1.0)
+    few = weights("deepseek-v3", ep=16.0, nodes=1.0, redundant_experts=14.0, shared_expert_ranks=1.0)
+    assert few - alike == pytest.approx((18 - 17) * expert)
+    # two shared experts of DeepSeek-V2 are more than the one routed expert of another rank
+    alike = weights("deepseek-v2", ep=160.0, nodes=10.0)
+    apart = weights("deepseek-v2", ep=176.0, nodes=11.0, shared_expert_ranks=16.0)
+    assert alike - apart == pytest.approx((1 + 2 - 2) * 59 * 3 * 5120 * 1536)
 
 
 def test_dispatch_is_legal_over_the_ranks_of_routed_experts() -> None:
