@@ -32,7 +32,8 @@ def routing(ep: int, shared: int, tokens: float = 4.0, **how: Any) -> Routing:
     given: dict[str, Any] = {"count": 256, "top_k": 8, "shared_width": 2048} | how
     return Routing(
         experts=Experts(width=2048, payload_width=7168, **given), hidden_size=7168.0, matrices=3.0,
-        tokens=tokens, ep=float(ep), servers=1.0, dtype="int8", expert_dtype="int8", dispatch_dtype="int8", combine_dtype="bf16",
+        tokens=tokens, ep=float(ep), servers=1.0, dtype="int8", expert_dtype="int8",
+        dispatch_dtype="int8", combine_dtype="bf16",
         shared_ranks=float(shared),
     )  # fmt: skip
 

@@ -48,8 +48,8 @@ def with_mixers(model: Model, **changed: Any) -> Model:
 
 def layout_of(sequences: Any, new_tokens: Any = 1.0, tp: float = 1.0, **how: Any) -> Layout:
     plain: dict[str, Any] = {
-        "ep": 1.0, "servers": 1.0, "logit_rows": 1.0, "dtype": "bf16", "sp": False, "dispatch_dtype": "bf16",
-        "combine_dtype": "bf16", "attention_dtype": "bf16", "capacity_factor": None,
+        "ep": 1.0, "servers": 1.0, "logit_rows": 1.0, "dtype": "bf16", "expert_dtype": "bf16", "sp": False,
+        "dispatch_dtype": "bf16", "combine_dtype": "bf16", "attention_dtype": "bf16", "capacity_factor": None,
     }  # fmt: skip
     return Layout(tokens=sequences * new_tokens / tp, seq_len=new_tokens, tp=tp, **plain | how)
 
