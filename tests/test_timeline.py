@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mc2perf.equations import overlap, pipeline
@@ -100,6 +100,7 @@ def closed(
 
 
 @quick
+@example(3.0, 10.0, 1.0, 3, 2, 1.0, 1.0, 0.0)  # the first dispatch outlasts the work beside
 @given(times, times, times, counts, rings, times, factors, st.floats(0.0, 1.0))
 def test_three_stages_beside_other_work_are_exact_under_slow_down(
     d: float, e: float, c: float, n: int, buffers: int, beside: float, f: float, share: float
