@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mc2perf.equations import activations, memory
 from mc2perf.model import Attention, LayerGroup, Model
-from mc2perf.operators import DTYPES
+from mc2perf.operators import DTYPES, unquantised
 from mc2perf.pipelines import Pipeline, at_each, held_at_once, pipeline_of
 from mc2perf.placement import (
     data_groups,
@@ -246,14 +246,14 @@ class _Holding:
         ]
         here = [pair for chunk in chunks for pair in chunk]
         tables = vocabulary_tables(self.study, held)
-        embeddings = tables * float(self.model.vocab_size) * self.hidden / self.layout.tp
-        dense = embeddings + sum(n * layer.dense for n, layer in here)
+        embedded = tables * float(self.model.vocab_size) * self.hidden / self.layout.tp
+        dense = sum(n * layer.dense for n, layer in here)
         routed = sum(n * layer.routed for n, layer in here)
         head = self._head() if len(counts) - 1 in held else 0.0
         if self.train:
-            kept = self._training(held[0], chunks, (dense, routed), head)
+            kept = self._training(held[0], chunks, (embedded + dense, routed), head)
         else:
-            kept = self._prefill(here, (dense, routed), head)
+            kept = self._served(here, embedded, (dense, routed), head)
         window = BUFFERS_OF_A_COMMUNICATOR * self.study.scenario.hccl_buffsize * MIB
         return kept | {"communication windows": window * len(communicators(self.study))}
 
@@ -271,10 +271,13 @@ class _Holding:
             "logits or a layer computed again": working,
         }
 
-    def _prefill(self, here: _Layers, weights: tuple[float, float], head: Num) -> dict[str, Num]:
+    def _served(
+        self, here: _Layers, embedded: float, weights: tuple[float, float], head: Num
+    ) -> dict[str, Num]:
         one = [layer.kept for _, layer in here]
+        tables = embedded * DTYPES[unquantised(self.layout.dtype)].size
         return {
-            "weights": self._state(weights, self._stored),
+            "weights": tables + self._state(weights, self._stored),
             "KV cache": sum((n * layer.cache for n, layer in here), 0.0),
             "activations of one layer": np.max(np.broadcast_arrays(head, *one), axis=0),
         }
