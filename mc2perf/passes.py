@@ -197,7 +197,8 @@ class Passes:
         timings = (there, back + weights.times(-1.0), weights)
         alone = [self.study.issued(timing) for timing in timings]
         # the host runs ahead from one of them into the next, as it does in a micro-batch of 1F1B
-        share = self.study.issued(there, back) / sum(alone)
+        whole: Num = sum(alone)
+        share = self.study.issued(there, back) / np.where(np.greater(whole, 0.0), whole, 1.0)
         traffic = (_traffic(stage.forward), _traffic(stage.backward), dict[str, Traffic]())
         passes = [Pass(t, share * a, sent) for t, a, sent in zip(timings, alone, traffic, strict=True)]
         sends = [self._send.times(float(hands)) for hands in hands_on]
@@ -229,7 +230,7 @@ class Passes:
         sends = self._send.times(float(self._hands_on(i)[0]) + self._hands_on(j)[1])
         alone = self._sustained(_together(one) + _together(other)) + sends.timing
         together = beside(
-            self._forward_turns(i), self._backward_turns(j), on.comm_slowdown, on.compute_slowdown
+            self.forward_turns(i), self.backward_turns(j), on.comm_slowdown, on.compute_slowdown
         )
         timing = alone._replace(
             total=together.total, busy=together.busy_compute, exposed=together.exposed_comm
@@ -239,13 +240,15 @@ class Passes:
         shared = {name: Traffic(t.comm, left * t.comm) for name, t in sent.traffic.items()}
         return Pass(timing, self.study.issued(timing), shared)
 
-    def _forward_turns(self, i: int) -> Turns:
+    def forward_turns(self, i: int) -> Turns:
+        """The forward of a stage as computations and communication in alternation, its send last. [s]"""
         key, send = self.key(i), self._hands_on(i)[0]
         return self._once("forward", (key, send), lambda: pass_turns.turns_of(
             pass_turns.forward(self.study.layers, key), self._slower, self._send.issued * send
         ))  # fmt: skip
 
-    def _backward_turns(self, i: int) -> Turns:
+    def backward_turns(self, i: int) -> Turns:
+        """The whole backward of a stage in the same way. [s]"""
         key, send = self.key(i), self._hands_on(i)[1]
         name = AGAIN.get(self.study.scenario.recompute)
         segments = pass_turns.backward(

@@ -16,9 +16,14 @@ from mc2perf.api import estimate
 from mc2perf.equations.beside import beside
 from mc2perf.equations.overlap import lockstep, stretched
 from mc2perf.equations.stage_order import Work
+from mc2perf.outcomes.outcome import serial_outcome
+from mc2perf.passes import Passes
 from mc2perf.pipelines import PIPELINES, Pipeline
 from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model
+from mc2perf.readers.profiles import load_machine
+from mc2perf.scenario import Scenario
+from mc2perf.study import study_of
 
 DENSE: dict[str, Any] = {"target": "llama-2-7b", "hardware": "atlas_800t_a2", "schedule": "serial", "tp": 4}
 MOE: dict[str, Any] = {
@@ -196,12 +201,70 @@ def test_many_pairs_take_what_one_takes() -> None:
     assert max(compute, comm) <= second - first <= compute + comm
 
 
+@pytest.mark.parametrize("recompute", ["none", "selective", "full", "block:3"])
+def test_turns_hold_all_that_a_stage_runs(recompute: str) -> None:
+    """Kernel by kernel as much computation, communication and sends as all layers together."""
+    given = {name: value for name, value in MOE.items() if name not in ("stage_layers", "target")}
+    numbers = {name: value if isinstance(value, str) else float(value) for name, value in given.items()}
+    asked: Any = {**numbers, "recompute": recompute, "pipeline": "dualpipev", "stage_layers": HALVES}
+    study = study_of(
+        Scenario(target="deepseek-v3", **asked), load_machine("h800_sxm"), load_model("deepseek-v3")
+    )
+    passes = Passes(study, serial_outcome(study).layers, paired=True)
+    for i in range(8):
+        parts = passes.parts(i)
+        backward = parts.backward + parts.weights
+        for turns, whole in ((passes.forward_turns(i), parts.forward), (passes.backward_turns(i), backward)):
+            assert sum(turns[0]) == close(np.asarray(whole.timing.compute).item())
+            assert sum(turns[1]) == close(np.asarray(whole.timing.comm).item())
+
+
+def test_blocks_are_of_a_stage_whatever_it_is_cut_into() -> None:
+    layout = {**DENSE, "pp": 2, "dp": 1, "nodes": 1, "global_batch_size": 8}
+    for name in ("1f1b", "dualpipe", "dualpipev"):
+        none, half, every = (
+            row(**layout, pipeline=name, recompute=recompute).compute_time
+            for recompute in ("none", "block:8", "full")
+        )
+        assert half - none == pytest.approx((every - none) / 2, rel=1e-6)
+
+
+def test_weight_gradients_that_are_put_off_cover_nothing() -> None:
+    layout = {**MOE, "hardware": "atlas_800t_a3", "ep": 32, "dp": 32, "global_batch_size": 512}
+    steps = [row(**layout, pipeline=name) for name in ("1f1b", "zb-h1")]
+    assert steps[1].compute_time == close(steps[0].compute_time)
+    assert steps[1].comm_time == close(steps[0].comm_time)
+    assert steps[1].traffic["ep"][1] > steps[0].traffic["ep"][1]
+
+
+@pytest.mark.parametrize("pipeline", ["1f1b", "zb-h1", "dualpipev"])
+def test_gradients_travel_beside_the_last_weight_gradients(pipeline: str) -> None:
+    layout = {**DENSE, "tp": 1, "pp": 2, "dp": 4, "nodes": 1, "global_batch_size": 64, "grad_overlap": True}
+    comm, exposed = row(**layout, pipeline=pipeline).traffic["dp"]
+    assert 0.0 < exposed < comm
+
+
 def test_sends_hide_beside_each_other_as_well() -> None:
     slow = {"set": {"tiers.cluster.link_rate": "x0.1"}}
     steps = [row(**{**MOE, "schedule": name, **slow, "stage_layers": HALVES}, pipeline="dualpipev")
              for name in ("serial", "dual_batch")]  # fmt: skip
     (sent, alone), (same, left) = (step.traffic["pp"] for step in steps)
     assert sent == close(same) and alone == close(sent) and left < sent
+
+
+def test_the_rate_that_deepseek_prints() -> None:
+    """180 thousand H800-hours per trillion tokens on 2048 GPUs, PP16 EP64, up to 15360 sequences of 4K.
+
+    DeepSeek-V3 Technical Report, sections 1, 3.1 and 4.2; nothing here is fitted to it. Multi-token prediction
+    and what of attention is computed again are not in it.
+    """
+    printed = 1e12 / (180e3 * 3600.0)
+    layout = {**MOE, "pp": 16, "dp": 128, "stage_layers": "-".join(["4"] * 14 + ["3", "2"]), "dtype": "fp8"}
+    layout |= {"combine_dtype": "bf16", "global_batch_size": 15360}
+    dualpipe = row(**layout, pipeline="dualpipe").tokens_per_second
+    plain = row(**{**layout, "schedule": "serial"}, pipeline="1f1b").tokens_per_second
+    assert dualpipe == pytest.approx(printed, rel=0.2)
+    assert abs(dualpipe - printed) < 0.5 * abs(plain - printed)
 
 
 # --- memory
