@@ -16,6 +16,7 @@ from mc2perf.api import estimate
 from mc2perf.equations.beside import beside
 from mc2perf.equations.overlap import lockstep, stretched
 from mc2perf.equations.stage_order import Work
+from mc2perf.footprint import footprint_of
 from mc2perf.outcomes.outcome import serial_outcome
 from mc2perf.passes import Passes
 from mc2perf.pipelines import PIPELINES, Pipeline
@@ -23,6 +24,7 @@ from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.scenario import Scenario
+from mc2perf.studies.fit import nearest_fits
 from mc2perf.study import study_of
 
 DENSE: dict[str, Any] = {"target": "llama-2-7b", "hardware": "atlas_800t_a2", "schedule": "serial", "tp": 4}
@@ -255,8 +257,8 @@ def test_sends_hide_beside_each_other_as_well() -> None:
 def test_the_rate_that_deepseek_prints() -> None:
     """180 thousand H800-hours per trillion tokens on 2048 GPUs, PP16 EP64, up to 15360 sequences of 4K.
 
-    DeepSeek-V3 Technical Report, sections 1, 3.1 and 4.2; nothing here is fitted to it. Multi-token prediction
-    and what of attention is computed again are not in it.
+    DeepSeek-V3 Technical Report, sections 1, 3.1 and 4.2; nothing here is fitted to it. Its
+    multi-token prediction, and what of attention it computes again, are not asked.
     """
     printed = 1e12 / (180e3 * 3600.0)
     layout = {**MOE, "pp": 16, "dp": 128, "stage_layers": "-".join(["4"] * 14 + ["3", "2"]), "dtype": "fp8"}
@@ -287,6 +289,14 @@ def test_dualpipe_doubles_weights_and_keeps_one_more() -> None:
     assert half.parts["optimizer"] == 12 * (8 * layer + 2 * table) / 4 / 2
     assert folded.parts["activations"] == close(plain.parts["activations"] * 5 / 4)
     assert half.parts["activations"] == close(plain.parts["activations"] * 9 / 8)
+
+
+def test_half_the_stages_are_offered_where_both_do_not_fit() -> None:
+    asked: Any = {"pp": 8.0, "tp": 4.0, "dp": 2.0, "global_batch_size": 64.0, "recompute": "full"}
+    scenario = Scenario(target="qwen1.5-110b", hardware="atlas_800t_a2", pipeline="dualpipe", **asked)
+    machine, model = load_machine("atlas_800t_a2"), load_model("qwen1.5-110b")
+    assert not footprint_of(study_of(scenario, machine, model)).fits
+    assert {"pipeline": "dualpipev"} in [fit.change for fit in nearest_fits(scenario, machine, model)]
 
 
 def test_every_stage_of_zb_h1_keeps_as_many() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from mc2perf.footprint import Footprint, footprint_of
 from mc2perf.machine import Machine
 from mc2perf.model import Model
+from mc2perf.pipelines import PIPELINES
 from mc2perf.problems import InputError
 from mc2perf.reasons import refuse
 from mc2perf.resolve import npus_of
@@ -125,6 +126,7 @@ def _axes(study: Study) -> Iterator[tuple[str, Iterator[Any]]]:
         yield "distributed_optimizer", iter(() if s.distributed_optimizer else (True,))
         yield "recompute", _more_recompute(s.recompute, study.model.num_layers / layout.pp)
         yield "vpp", iter(() if s.vpp == 1 else (1.0,))
+        yield "pipeline", _lighter(s.pipeline)
         degrees["pp"] = layout.pp
     yield "sp", iter(() if s.sp or s.tp == 1 else (True,))
     yield _batch_of(s), _halves(study.samples if s.tokens is None else s.tokens)
@@ -132,6 +134,13 @@ def _axes(study: Study) -> Iterator[tuple[str, Iterator[Any]]]:
     degrees |= {"nodes": nodes} if s.dp is None else {"dp": s.dp}
     for name, degree in degrees.items():
         yield name, (degree * 2.0**i for i in range(1, MOST_DOUBLINGS + 1))
+
+
+def _lighter(pipeline: str | None) -> Iterator[str]:
+    """Pipelines like this one that hold every stage once, where it holds several copies."""
+    held = PIPELINES.get(pipeline or "")
+    if held is not None and held.copies > 1:
+        yield from (name for name, other in PIPELINES.items() if other.pairs and other.copies == 1)
 
 
 def _batch_of(s: Scenario) -> str:
