@@ -258,8 +258,11 @@ class _CachedBuilder(Builder):
         if mixer.kind == "linear":
             cost = self._attend(mixer, name, self._linear(mixer), 1.0, pieces)
             return (Segment(name, "compute", cost),)
-        cost = self._attend(mixer, name, self._core_of(mixer), 1.0, pieces)
+        core = self._core_of(mixer)
+        cost = self._attend(mixer, name, core, 1.0, pieces)
         kept = kept_keys(mixer, self.cache.context)
+        # few queries that pick do not read all that is there
+        kept = np.where(core.picks, np.minimum(kept, self.layout.seq_len * core.context), kept)
         read = self.costs.vector(f"{name}: cache", self.sequences / pieces * kept * self._token_bytes(mixer))
         return (Segment(name, "compute", longer(cost, read, np.array(True))),)
 
