@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from command_line import run
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mc2perf import cli
 from mc2perf.api import estimate
 from mc2perf.auditing import ask_audit
 from mc2perf.claims import stated
@@ -33,19 +31,6 @@ from mc2perf.study import study_of
 
 SCHEMA = json.loads((resources.files("mc2perf") / "data" / "audit.schema.json").read_text(encoding="utf-8"))
 share = st.floats(0.01, 0.95)
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["mc2perf", "audit", *words])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        said = capsys.readouterr()
-        return int(left.value.code or 0), said.out, said.err
-
-    return command
 
 
 # --- equations -----------------------------------------------------------------------------------------
@@ -242,26 +227,26 @@ NARROW = ("--seq-len", "256", "--tp", "8")
 """One layout for every claim: fewer estimates."""
 
 
-def test_every_form_says_the_same(run: Run, tmp_path: Path) -> None:
-    code, text, _ = run("mixtral-8x7b-mc2", *NARROW)
+def test_every_form_says_the_same(tmp_path: Path) -> None:
+    code, text, _ = run("audit", "mixtral-8x7b-mc2", *NARROW)
     assert code == 1 and text.startswith("Does not hold: MC2 in one server is impossible")
-    code, out, _ = run("mixtral-8x7b-mc2", *NARROW, "--format", "json")
+    code, out, _ = run("audit", "mixtral-8x7b-mc2", *NARROW, "--format", "json")
     tree = json.loads(out)
     jsonschema.validate(tree, SCHEMA)
     assert code == 1 and tree["holds"] is False
     file = tmp_path / "claims.csv"
-    assert run("mixtral-8x7b-mc2", *NARROW, "-o", str(file))[:2] == (1, "")
+    assert run("audit", "mixtral-8x7b-mc2", *NARROW, "-o", str(file))[:2] == (1, "")
     rows = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8-sig"))))
     claims = tree["audits"][0]["claims"]
     layouts = [(claim["claim"], one["place"]) for claim in claims for one in claim["layouts"]]
     assert [(row["claim"], row["place"]) for row in rows] == layouts
     assert float(rows[-1]["unexplained"]) == pytest.approx(1.246, abs=1e-3)
-    assert run("moe-step-split", "-o", str(tmp_path / "a.md"))[0] == 0
+    assert run("audit", "moe-step-split", "-o", str(tmp_path / "a.md"))[0] == 0
     assert "| claims |" in (tmp_path / "a.md").read_text()
 
 
-def test_without_arguments_every_shipped_set(run: Run) -> None:
-    code, out, _ = run("--format", "json", *NARROW)
+def test_without_arguments_every_shipped_set() -> None:
+    code, out, _ = run("audit", "--format", "json", *NARROW)
     tree = json.loads(out)
     assert code == 1 and [audit["name"] for audit in tree["audits"]] == claims_names()
     split = tree["audits"][claims_names().index("moe-step-split")]
@@ -271,10 +256,10 @@ def test_without_arguments_every_shipped_set(run: Run) -> None:
 GOOD = "claims_version: 1\nclaims:\n  a: {comm_ratio: 40%}\n"
 
 
-def test_files_of_your_own(run: Run, tmp_path: Path) -> None:
+def test_files_of_your_own(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(GOOD + "  b: {comm_ratio: 0.2, speedup: 1.3x, base: a}\n", encoding="utf-8")
-    code, out, _ = run(str(file))
+    code, out, _ = run("audit", str(file))
     assert code == 0 and out.startswith("Holds: b.")
     assert load_claims(str(file)).claims[1].base == "a"
 
@@ -295,11 +280,11 @@ WRONG: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "word"), WRONG)
-def test_wrong_files_are_lines(run: Run, tmp_path: Path, text: str, word: str) -> None:
+def test_wrong_files_are_lines(tmp_path: Path, text: str, word: str) -> None:
     file, kept = tmp_path / "own.yaml", tmp_path / "kept.json"
     file.write_text(text, encoding="utf-8")
     kept.write_text("old", encoding="utf-8")
-    code, out, err = run(str(file), "-o", str(kept))
+    code, out, err = run("audit", str(file), "-o", str(kept))
     assert (code, out) == (2, "") and word in err and "Traceback" not in err
     assert kept.read_text() == "old"
 

@@ -3,20 +3,17 @@
 # ruff: noqa: E501 - exact lines stand in tables
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from command_line import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mc2perf import cli
 from mc2perf.operators import DTYPES, TARGETS
 from mc2perf.problems import did_you_mean
 from mc2perf.readers.models import model_names
@@ -35,28 +32,13 @@ NOT_A_NAME = (
 )
 
 
-def invoke(args: list[str], stdin: bytes = b"") -> tuple[int, str, str]:
-    """The command in this process; hypothesis cannot use fixtures."""
-    out, err = io.StringIO(), io.StringIO()
-    before = sys.argv, sys.stdin
-    sys.argv, sys.stdin = ["mc2perf", *args], io.TextIOWrapper(io.BytesIO(stdin))
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            cli.main()
-    except SystemExit as stopped:
-        return int(stopped.code or 0), out.getvalue(), err.getvalue()
-    finally:
-        sys.argv, sys.stdin = before
-    raise AssertionError("main must exit")
-
-
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refused:
     """Run a command that must be refused; its lines."""
     monkeypatch.chdir(tmp_path)
 
     def call(*args: str) -> list[str]:
-        code, out, err = invoke(list(args))
+        code, out, err = run(*args)
         assert (code, out) == (2, ""), err
         assert "Traceback" not in err
         assert err.endswith("\n")
@@ -384,7 +366,7 @@ def test_config_files_and_standard_input(name: str, refused: Refused) -> None:
     (line,) = refused("estimate", "config.json")
     assert line.startswith("config.json: ")
     assert line.endswith(problem)
-    code, out, err = invoke(["estimate", "-"], content)
+    code, out, err = run("estimate", "-", stdin=content)
     assert (code, out) == (2, "")
     assert err.startswith("standard input: ")
     assert err.endswith(f"{problem}\n")
@@ -469,7 +451,7 @@ def holds(code: int, out: str, err: str) -> None:
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(args=questions())
 def test_no_flags_break_it(args: list[str]) -> None:
-    holds(*invoke(["estimate", *args]))
+    holds(*run("estimate", *args))
 
 
 TREES = st.recursive(
@@ -496,7 +478,7 @@ def test_no_scenario_file_breaks_it(
     file = tmp_path_factory.getbasetemp() / "fuzz.yaml"
     text = yaml.safe_dump({"target": target, **tree}, allow_unicode=True)
     file.write_text(text, encoding="utf-8", errors="replace")
-    holds(*invoke(["estimate", str(file)]))
+    holds(*run("estimate", str(file)))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -509,9 +491,8 @@ def test_no_bytes_break_it(tmp_path_factory: pytest.TempPathFactory, raw: bytes)
     for name, command in (("f.yaml", "estimate"), ("f.json", "estimate"), ("f.yaml", "check")):
         file = tmp_path_factory.getbasetemp() / name
         file.write_bytes(raw)
-        code, out, err = invoke(
-            ["profiles", "check", str(file)] if command == "check" else [command, str(file)]
-        )
+        words = ["profiles", "check"] if command == "check" else [command]
+        code, out, err = run(*words, str(file))
         assert (code, out) == (2, ""), err
         assert "Traceback" not in err
 
@@ -541,4 +522,4 @@ def test_no_config_breaks_it(change: dict[str, object]) -> None:
         "hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 16, "intermediate_size": 3584,
         "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000,
     }  # fmt: skip
-    holds(*invoke(["estimate", "-"], json.dumps(sizes | change).encode()))
+    holds(*run("estimate", "-", stdin=json.dumps(sizes | change).encode()))

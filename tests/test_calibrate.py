@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import run
 
-from mc2perf import cli
 from mc2perf.calibrating import calibrate
 from mc2perf.costs import Costs, Ledger
 from mc2perf.machine import Machine
@@ -27,7 +24,6 @@ from mc2perf.studies.calibrate.result import Group, Origin
 from mc2perf.studies.calibrate.scans import Scan, scan_times
 
 Numbers = Any
-Run = Callable[..., tuple[int, str, str]]
 HEADER = "op,ranks,size_bytes_whole_array,time_us\n"
 DOUBLING = 2.0 ** np.arange(12, 31)
 
@@ -42,19 +38,6 @@ def _script() -> ModuleType:
 
 
 trials: Any = _script()
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    def call(*args: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["mc2perf", *args])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    return call
 
 
 def collectives(op: str, size: Numbers, time: Numbers, ranks: int = 8) -> str:
@@ -217,7 +200,7 @@ def test_rounds_and_slow_downs_come_back_beside_a_benchmark(tmp_path: Path) -> N
     assert len(group.outliers) >= 3 and group.median < 0.02
 
 
-def test_a_scan_alone_tells_the_best_tiles_of_other_shapes(tmp_path: Path, run: Run) -> None:
+def test_a_scan_alone_tells_the_best_tiles_of_other_shapes(tmp_path: Path) -> None:
     """The machine is not as the profile says; after one scan of two shapes the best counts are right."""
     truth = load_machine(
         "atlas_800t_a2", (),
@@ -244,7 +227,7 @@ def test_a_scan_alone_tells_the_best_tiles_of_other_shapes(tmp_path: Path, run: 
     assert worse[out] < 0.02 and worse["atlas_800t_a2"] > 0.02
 
 
-def test_a_scan_may_be_told_its_shape(tmp_path: Path, run: Run) -> None:
+def test_a_scan_may_be_told_its_shape(tmp_path: Path) -> None:
     truth = load_machine("atlas_800t_a2", (), {"tiers.node.engines.measured.round_cost": "60 us"})
     times = true_times(truth, asked("matmul_all_reduce", 4096, 4096, 4096))
     lines = "".join(
@@ -275,7 +258,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("why", IMPOSSIBLE)
-def test_impossible_tables_are_refused(tmp_path: Path, run: Run, why: str) -> None:
+def test_impossible_tables_are_refused(tmp_path: Path, why: str) -> None:
     file, out = put(tmp_path, IMPOSSIBLE[why]), tmp_path / "out.yaml"
     code, _, err = run("calibrate", str(file), "--hardware", "atlas_800t_a3", "-o", str(out))
     assert code == 1 and why in err and "nothing could be fitted" in err and not out.exists()
@@ -303,7 +286,7 @@ def test_single_impossible_rows_are_set_aside(tmp_path: Path) -> None:
     assert group.rows == len(DOUBLING) - 1 and "1 rows set aside" in group.notes[0]
 
 
-def test_every_problem_is_told_at_once_and_nothing_is_destroyed(tmp_path: Path, run: Run) -> None:
+def test_every_problem_is_told_at_once_and_nothing_is_destroyed(tmp_path: Path) -> None:
     good = put(tmp_path, HEADER + collectives("all_reduce", DOUBLING, 5e-5 + DOUBLING / 75e9))
     kept = put(tmp_path, "extends: atlas_800t_a3\nname: kept\n", "kept.yaml")
     broken, cut = put(tmp_path, "hello\n", "x"), put(tmp_path, '{"results": [', "y.json")
@@ -315,7 +298,7 @@ def test_every_problem_is_told_at_once_and_nothing_is_destroyed(tmp_path: Path, 
     assert kept.read_text() == "extends: atlas_800t_a3\nname: kept\n"
 
 
-def test_files_of_no_use_say_why(tmp_path: Path, run: Run) -> None:
+def test_files_of_no_use_say_why(tmp_path: Path) -> None:
     log = "".join(f" iteration {i}/ 9 | elapsed time per iteration (ms): 100.{i} |\n" for i in range(1, 9))
     code, out, err = run("calibrate", str(put(tmp_path, log, "train.log")), "--hardware", "atlas_800t_a2")
     assert (code, out) == (1, "") and "does not tell utilisation from what is recomputed" in err
@@ -324,7 +307,7 @@ def test_files_of_no_use_say_why(tmp_path: Path, run: Run) -> None:
 # --- the profile that is written --------------------------------------------------------------------------
 
 
-def test_a_new_profile_holds_what_was_fitted_and_nothing_else(tmp_path: Path, run: Run) -> None:
+def test_a_new_profile_holds_what_was_fitted_and_nothing_else(tmp_path: Path) -> None:
     file = put(tmp_path, HEADER + collectives("all_reduce", DOUBLING, 5e-5 + DOUBLING / 75e9))
     out = tmp_path / "box.yaml"
     code, report, err = run("calibrate", str(file), "--hardware", "atlas_800t_a2", "-o", str(out))
@@ -366,7 +349,7 @@ notes:
 """
 
 
-def test_a_file_written_by_hand_keeps_its_comments(tmp_path: Path, run: Run) -> None:
+def test_a_file_written_by_hand_keeps_its_comments(tmp_path: Path) -> None:
     file = put(tmp_path, HEADER + collectives("all_reduce", DOUBLING, 5e-5 + DOUBLING / 75e9))
     ours = put(tmp_path, COMMENTED, "ours.yaml")
     for hardware in ("atlas_800t_a2", str(ours)):  # the base, or itself
@@ -435,7 +418,7 @@ def test_wires_across_servers(tmp_path: Path) -> None:
 # --- outside what was fitted ------------------------------------------------------------------------------
 
 
-def test_outside_the_fitted_range_an_estimate_warns_and_strict_fails(tmp_path: Path, run: Run) -> None:
+def test_outside_the_fitted_range_an_estimate_warns_and_strict_fails(tmp_path: Path) -> None:
     size = 2.0 ** np.arange(16, 27)
     truth = load_machine("atlas_800t_a2")
     files = [put(tmp_path, HEADER + collectives("all_reduce", size, 5e-5 + size / 75e9), "c.csv"),
@@ -466,7 +449,7 @@ def test_outside_the_fitted_range_an_estimate_warns_and_strict_fails(tmp_path: P
 # --- through pipes, from samples --------------------------------------------------------------------------
 
 
-def test_pipes(tmp_path: Path, run: Run) -> None:
+def test_pipes(tmp_path: Path) -> None:
     """A benchmark in, a profile out, a profile in: messages on standard error only."""
     from mc2perf.readers import profiles
 
@@ -480,7 +463,7 @@ def test_pipes(tmp_path: Path, run: Run) -> None:
     assert code == 0 and not err and "matmul_all_reduce on -" in answer
 
 
-def test_ranks_and_op_that_a_file_does_not_say(tmp_path: Path, run: Run) -> None:
+def test_ranks_and_op_that_a_file_does_not_say(tmp_path: Path) -> None:
     text = trials.hccl_test(DOUBLING, 6e-5 + DOUBLING / 77e9).split("\n", 1)[1]
     file = put(tmp_path, text, "mail.txt")
     code, _, err = run("calibrate", str(file), "--hardware", "atlas_800t_a2")
@@ -492,7 +475,7 @@ def test_ranks_and_op_that_a_file_does_not_say(tmp_path: Path, run: Run) -> None
     assert tree["groups"][0]["values"][1]["value"] == pytest.approx(1.75 * 77e9, rel=0.01)
 
 
-def test_a_profile_of_the_users_own_is_a_base(tmp_path: Path, run: Run) -> None:
+def test_a_profile_of_the_users_own_is_a_base(tmp_path: Path) -> None:
     """A machine that nobody ships, in a folder elsewhere; the fitted profile finds it."""
     (tmp_path / "bases").mkdir()
     put(tmp_path / "bases", "extends: h100_sxm\nname: lab\nranks_per_server: "

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
+from command_line import run
 
 from mc2perf import cli
 from mc2perf.operators import OPERATORS, TARGETS
@@ -20,8 +19,6 @@ from mc2perf.readers.profiles import profile_names
 from mc2perf.rules.catalogue import OPERATORS as JUDGED
 from mc2perf.scenario import SCHEDULES, Scenario, inputs
 from mc2perf.version import VERSION
-
-Run = Callable[..., tuple[int, str, str]]
 
 COMMANDS = [
     [],
@@ -61,18 +58,6 @@ memory:
 """
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["mc2perf", *args])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    return call
-
-
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -86,9 +71,7 @@ TOOL = f"{sys.executable} -m mc2perf"
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_has_help_with_one_example_that_runs(
-    words: list[str], run: Run, tmp_path: Path
-) -> None:
+def test_every_command_has_help_with_one_example_that_runs(words: list[str], tmp_path: Path) -> None:
     code, out, err = run(*words, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"Usage: {' '.join(['mc2perf', *words])} ")
@@ -103,7 +86,7 @@ def test_every_command_has_help_with_one_example_that_runs(
     assert run(*args)[0] == 0
 
 
-def test_help_of_estimate_has_four_groups(run: Run) -> None:
+def test_help_of_estimate_has_four_groups() -> None:
     text = run("estimate", "--help")[1]
     what, where, how, output = (text.index(f"\n{title}:\n") for title in cli.GROUPS.values())
     assert what < where < how < output
@@ -142,7 +125,7 @@ finally:
     assert found.stdout.startswith("Usage: mc2perf")
 
 
-def test_no_argument_prints_three_examples_that_run(run: Run) -> None:
+def test_no_argument_prints_three_examples_that_run() -> None:
     code, out, err = run("estimate")
     assert (code, out) == (2, "")
     examples = [line.split()[1:] for line in err.splitlines() if line.startswith("mc2perf ")]
@@ -152,14 +135,14 @@ def test_no_argument_prints_three_examples_that_run(run: Run) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["profiles"], ["models"]], ids=" ".join)
-def test_a_group_alone_prints_its_help_and_exits_2(words: list[str], run: Run) -> None:
+def test_a_group_alone_prints_its_help_and_exits_2(words: list[str]) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert err == run(*words, "--help")[1]
 
 
 @pytest.mark.parametrize("flag", ["--version", "-V"])
-def test_version(flag: str, run: Run) -> None:
+def test_version(flag: str) -> None:
     assert run(flag) == (0, f"mc2perf {VERSION}\n", "")
 
 
@@ -192,14 +175,14 @@ def test_flags_and_fields_are_one_vocabulary() -> None:
         (("no-such-model",), 2),
     ],
 )
-def test_exit_codes(args: tuple[str, ...], code: int, run: Run) -> None:
+def test_exit_codes(args: tuple[str, ...], code: int) -> None:
     found, out, err = run("estimate", *args)
     assert found == code
     assert bool(out) is (code < 2)
     assert bool(err) is (code == 2)
 
 
-def test_a_refused_schedule_among_all_is_a_row_with_its_reason(run: Run) -> None:
+def test_a_refused_schedule_among_all_is_a_row_with_its_reason() -> None:
     code, out, _ = run("estimate", *MOE, "--format", "json")
     rows = {row["schedule"]: row for row in json.loads(out)["results"]}
     assert code == 0
@@ -211,7 +194,7 @@ def test_a_refused_schedule_among_all_is_a_row_with_its_reason(run: Run) -> None
 
 
 @pytest.mark.parametrize(("word", "schedule"), [("alltoall", "serial"), ("mc2", "mc2")])
-def test_dispatcher_is_another_word_for_schedule(word: str, schedule: str, run: Run) -> None:
+def test_dispatcher_is_another_word_for_schedule(word: str, schedule: str) -> None:
     expected = run("estimate", "deepseek-v3", "--ep", "8", "--schedule", schedule)
     assert run("estimate", "deepseek-v3", "--ep", "8", "--dispatcher", word) == expected
     assert (
@@ -219,7 +202,7 @@ def test_dispatcher_is_another_word_for_schedule(word: str, schedule: str, run: 
     )
 
 
-def test_operators_lists_what_m_n_k_mean(run: Run) -> None:
+def test_operators_lists_what_m_n_k_mean() -> None:
     code, out, _ = run("operators")
     assert code == 0
     listed = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
@@ -230,7 +213,7 @@ def test_operators_lists_what_m_n_k_mean(run: Run) -> None:
         assert f"\nm = {operator.m}\nn = {operator.n}\nk = {operator.k}\n" in shown
 
 
-def test_profiles_list_show_and_check(run: Run, tmp_path: Path) -> None:
+def test_profiles_list_show_and_check(tmp_path: Path) -> None:
     code, out, _ = run("profiles", "list")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == profile_names()
@@ -253,7 +236,7 @@ def test_profiles_list_show_and_check(run: Run, tmp_path: Path) -> None:
     assert out.endswith(" numbers, each with a source\n")
 
 
-def test_models_list_and_show(run: Run) -> None:
+def test_models_list_and_show() -> None:
     code, out, _ = run("models", "list")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == model_names()
@@ -267,7 +250,7 @@ def test_models_list_and_show(run: Run) -> None:
 
 
 def test_config_json_as_file_folder_and_standard_input(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "tiny"
     folder.mkdir()
@@ -275,19 +258,16 @@ def test_config_json_as_file_folder_and_standard_input(
     (folder / "config.json").write_text(text, encoding="utf-8")
     results = []
     for target in (str(folder / "config.json"), str(folder), "-"):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        code, out, _ = run("estimate", target, "--format", "json")
+        code, out, _ = run("estimate", target, "--format", "json", stdin=text.encode())
         assert code == 0
         results.append(json.loads(out)["results"])
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        assert yaml.safe_load(run("models", "show", target)[1])["hidden_size"] == 1024
+        shown = run("models", "show", target, stdin=text.encode())[1]
+        assert yaml.safe_load(shown)["hidden_size"] == 1024
     assert results[0] == results[1] == results[2]
     assert results[0][1]["pieces"] == 2  # sixteen experts on eight NPUs
 
 
-def test_own_profiles_by_flag_and_by_environment(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_profiles_by_flag_and_by_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "machines"
     folder.mkdir()
     (folder / "slow_box.yaml").write_text(VARIANT, encoding="utf-8")
@@ -320,7 +300,7 @@ def test_own_profiles_by_flag_and_by_environment(
 @pytest.mark.parametrize(
     ("suffix", "form"), [(".json", "json"), (".csv", "csv"), (".md", "markdown"), (".txt", "table")]
 )
-def test_the_suffix_says_the_format_and_format_overrules_it(suffix: str, form: str, run: Run) -> None:
+def test_the_suffix_says_the_format_and_format_overrules_it(suffix: str, form: str) -> None:
     question = ("estimate", *OPERATOR)
     assert run(*question, "-o", f"out{suffix}")[:2] == (0, "")
     assert Path(f"out{suffix}").read_text(encoding="utf-8-sig").replace("\r\n", "\n") == (
@@ -332,7 +312,7 @@ def test_the_suffix_says_the_format_and_format_overrules_it(suffix: str, form: s
         assert text == run(*question, "--format", other)[1]
 
 
-def test_an_unknown_suffix_needs_a_format(run: Run) -> None:
+def test_an_unknown_suffix_needs_a_format() -> None:
     message = "output: 'out.xls' ends in no known suffix; write one of .json, .csv, .md, .txt or --format\n"
     assert run("estimate", *OPERATOR, "-o", "out.xls") == (2, "", message)
     assert not Path("out.xls").exists()
@@ -351,7 +331,7 @@ def test_an_unknown_suffix_needs_a_format(run: Run) -> None:
     ],
     ids=str,
 )
-def test_a_saved_scenario_gives_the_same_answer(args: tuple[str, ...], run: Run) -> None:
+def test_a_saved_scenario_gives_the_same_answer(args: tuple[str, ...]) -> None:
     code, out, _ = run("estimate", *args, "--save-scenario", "saved.yaml", "--format", "json")
     assert code == 0
     assert run("estimate", "saved.yaml", "--format", "json")[:2] == (0, out)
@@ -360,14 +340,14 @@ def test_a_saved_scenario_gives_the_same_answer(args: tuple[str, ...], run: Run)
     assert (tree["scenario_version"], tree["target"]) == (1, args[0])
 
 
-def test_a_flag_wins_over_the_scenario_file(run: Run) -> None:
+def test_a_flag_wins_over_the_scenario_file() -> None:
     run("estimate", "mixtral-8x7b", "--seq-len", "2048", "--batch-size", "2", "--save-scenario", "saved.yaml")
     out = run("estimate", "saved.yaml", "--seq-len", "1024", "--format", "json")[1]
     assert json.loads(out)["inputs"]["seq_len"] == 1024
     assert json.loads(out)["inputs"]["batch_size"] == 2
 
 
-def test_set_changes_the_answer_as_the_profile_would(run: Run) -> None:
+def test_set_changes_the_answer_as_the_profile_would() -> None:
     def time(*args: str) -> float:
         out = run("estimate", "mixtral-8x7b", "--schedule", "serial", "--format", "json", *args)[1]
         return float(json.loads(out)["results"][0]["total_time"])
@@ -379,7 +359,7 @@ def test_set_changes_the_answer_as_the_profile_would(run: Run) -> None:
 @pytest.mark.parametrize(
     "args", [("no-such-model",), (*OPERATOR, "--tile-cnt", "3"), (*OPERATOR, "--dtype", "x")]
 )
-def test_an_existing_file_survives_a_failing_run(args: tuple[str, ...], run: Run) -> None:
+def test_an_existing_file_survives_a_failing_run(args: tuple[str, ...]) -> None:
     for name in ("out.json", "saved.yaml"):
         Path(name).write_text("precious", encoding="utf-8")
     assert run("estimate", *args, "-o", "out.json", "--save-scenario", "saved.yaml")[0] == 2
@@ -392,7 +372,7 @@ def test_an_existing_file_survives_a_failing_run(args: tuple[str, ...], run: Run
     "place", ["nowhere/out.json", "folder.json", "file.txt/out.json", "a" * 300 + ".json"]
 )
 @pytest.mark.parametrize("flag", ["-o", "--save-scenario"])
-def test_an_unwritable_place_is_one_line(place: str, flag: str, run: Run) -> None:
+def test_an_unwritable_place_is_one_line(place: str, flag: str) -> None:
     Path("folder.json").mkdir()
     Path("file.txt").write_text("a file", encoding="utf-8")
     code, out, err = run("estimate", "mixtral-8x7b", flag, place)
@@ -402,7 +382,7 @@ def test_an_unwritable_place_is_one_line(place: str, flag: str, run: Run) -> Non
     assert sorted(path.name for path in Path().iterdir()) == ["file.txt", "folder.json"]
 
 
-def test_a_link_keeps_pointing_and_a_device_stays_one(run: Run) -> None:
+def test_a_link_keeps_pointing_and_a_device_stays_one() -> None:
     Path("real.json").write_text("old", encoding="utf-8")
     Path("real.json").chmod(0o640)
     Path("link.json").symlink_to("real.json")

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from test_bad_input import invoke
+from command_line import run
 
 from mc2perf import units, validating
 from mc2perf.readers.profiles import _standard_input, load_machine, shipped_folder
@@ -57,7 +57,7 @@ def test_an_interrupt_while_modules_are_imported_is_quiet() -> None:
     ids=" ".join,
 )
 def test_of_many_names_the_nearest_are_shown_and_what_lists_all(args: tuple[str, ...]) -> None:
-    code, out, err = invoke([*args])
+    code, out, err = run(*args)
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
     named, said, listing = line.partition("write one of ")[2].partition(", ... (all: 'mc2perf ")
@@ -83,13 +83,13 @@ def test_no_number_of_a_profile_brings_out_a_warning_of_python(factor: str) -> N
     found = parameters(load_machine("atlas_800i_a2"))
     few = {(p.dim.what, p.path.endswith("up_to")): p.path for p in found}
     for path in few.values():
-        code, _, err = invoke(["estimate", *MIXTRAL, "--schedule", "serial", "--set", f"{path}={factor}"])
+        code, _, err = run("estimate", *MIXTRAL, "--schedule", "serial", "--set", f"{path}={factor}")
         assert code in (0, 1, 2) and "Warning" not in err, path
         assert code != 2 or len(err.splitlines()) == 1, path
 
 
 def test_bounds_are_said() -> None:
-    _, _, err = invoke(["estimate", *MIXTRAL, "--set", "tiers.node.link_rate=1e-300 GB/s"])
+    _, _, err = run("estimate", *MIXTRAL, "--set", "tiers.node.link_rate=1e-300 GB/s")
     said = "'1e-300 GB/s' is too small for a bandwidth; write 1000 B/s to 1e+06 TB/s"
     assert err == f"atlas_800i_a2.yaml: tiers.node.link_rate: {said}\n"
 
@@ -125,7 +125,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, file in SHIPPED.items():
         shutil.copy(file, folder / name)
     with contextlib.chdir(folder):
-        assert all(invoke([*args])[0] == 0 for args in MINE.values())
+        assert all(run(*args)[0] == 0 for args in MINE.values())
         Path("run.sh").write_text("torchrun x.py --num-layers 32\n", encoding="utf-8")
     return folder
 
@@ -136,7 +136,7 @@ def test_a_file_that_belongs_elsewhere_is_one_line_that_says_where(
 ) -> None:
     monkeypatch.chdir(files)
     for name in (*MINE, *SHIPPED):
-        code, _, err = invoke([*command, name])
+        code, _, err = run(*command, name)
         if name in TAKES[command]:
             assert code in (0, 1), (name, err)
             continue
@@ -152,7 +152,7 @@ def test_a_file_that_is_nothing_to_estimate_is_sent_to_inspect(
 ) -> None:
     monkeypatch.chdir(files)
     said = "run.sh: is no model and no scenario; 'mc2perf inspect run.sh' says what it is\n"
-    assert invoke(["estimate", "run.sh"]) == (2, "", said)
+    assert run("estimate", "run.sh") == (2, "", said)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_file_that_is_nothing_to_estimate_is_sent_to_inspect(
     ids=lambda part: " ".join(part) if isinstance(part, tuple) else part,
 )
 def test_empty_text_is_no_file_and_no_answer(args: tuple[str, ...], name: str) -> None:
-    assert invoke([*args]) == (2, "", f"{name}: is empty; write something, or leave it out\n")
+    assert run(*args) == (2, "", f"{name}: is empty; write something, or leave it out\n")
 
 
 ALONE = "Cannot tell: 'a' stands alone; add a second claim"
@@ -190,9 +190,9 @@ ALONE = "Cannot tell: 'a' stands alone; add a second claim"
 )  # fmt: skip
 def test_an_audit_of_too_little_says_so(claims: list[str], code: int, said: str) -> None:
     args = ["audit", *(word for claim in claims for word in ("--claim", claim))]
-    found, out, _ = invoke(args)
+    found, out, _ = run(*args)
     assert (found, out.startswith(said)) == (code, True), out
-    tree = json.loads(invoke([*args, "--format", "json"])[1])
+    tree = json.loads(run(*args, "--format", "json")[1])
     assert tree["holds"] is (code == 0)
     assert tree["audits"][0]["claims"][-1]["verdict"] in ("base", "cannot tell", "holds")
 
@@ -216,8 +216,8 @@ def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_measurement_named_twice_is_counted_once(scans: Path) -> None:
-    alone = invoke(["calibrate", "one.csv", "--format", "json"])
-    twice = invoke(["calibrate", "one.csv", "./one.csv", "copy.csv", "runs", "--format", "json"])
+    alone = run("calibrate", "one.csv", "--format", "json")
+    twice = run("calibrate", "one.csv", "./one.csv", "copy.csv", "runs", "--format", "json")
     assert (alone[0], twice[0], twice[1]) == (0, 0, alone[1])
     told, notes = json.loads(alone[2]), json.loads(twice[2]).pop("notes")
     assert notes[0] == "one.csv: is named twice; counted once"
@@ -231,20 +231,20 @@ SIZES = ("all_gather_matmul", "-m", "4096", "-n", "4096", "-k", "4096", "--ranks
 
 
 def test_two_runs_cannot_be_the_same_file(scans: Path) -> None:
-    code, out, _ = invoke(["compare", *SIZES[:1], "tiles.csv", "link.csv", *SIZES[1:]])
+    code, out, _ = run("compare", *SIZES[:1], "tiles.csv", "link.csv", *SIZES[1:])
     assert code == 0 and "link.csv: is the same as 'tiles.csv'; counted once" in out
-    code, _, err = invoke(["compare", *SIZES[:1], "alltoall=tiles.csv", "mc2=link.csv", *SIZES[1:]])
+    code, _, err = run("compare", *SIZES[:1], "alltoall=tiles.csv", "mc2=link.csv", *SIZES[1:])
     assert (code, err) == (2, "mc2=link.csv: is the same as 'tiles.csv'; name another run\n")
 
 
 def test_folders_and_several_files_are_taken_as_by_inspect(scans: Path, files: Path) -> None:
-    assert invoke(["calibrate", "runs"])[1] == invoke(["calibrate", "runs/its.csv"])[1] != ""
-    assert invoke(["inspect", "runs"])[0] == 0
+    assert run("calibrate", "runs")[1] == run("calibrate", "runs/its.csv")[1] != ""
+    assert run("inspect", "runs")[0] == 0
     Path("runs/its.csv").unlink()
     said = "runs: none of its 1 files is a measurement; 'mc2perf inspect' says why\n"
-    assert invoke(["calibrate", "runs"]) == (2, "", said)
+    assert run("calibrate", "runs") == (2, "", said)
     box, model = str(files / "box.yaml"), str(files / "model.yaml")
-    code, out, err = invoke(["profiles", "check", box, model, box])
+    code, out, err = run("profiles", "check", box, model, box)
     assert (
         code == 2
         and out.count("fine") == 2

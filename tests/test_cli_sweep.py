@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 
-from mc2perf import cli
 from mc2perf.problems import InputError
 from mc2perf.sweeping import Ranking, ask_sweep
-
-Run = Callable[..., tuple[int, str, str]]
 
 SINGLE = ("sweep", "all_gather_matmul", "-n", "4096", "-k", "8192", "--ranks", "8", "--schedule", "mc2")
 GRID = (*SINGLE, "--vary", "m=1K..4K:x2", "--vary", "tile_cnt=1..4")
@@ -36,24 +34,9 @@ TINY = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """The command in this process; text of its streams."""
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def call(*args: str) -> tuple[int, str, str]:
-        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
-        with monkeypatch.context() as patch:
-            patch.setattr("sys.argv", ["mc2perf", *args])
-            patch.setattr("sys.stdout", out)
-            patch.setattr("sys.stderr", err)
-            with pytest.raises(SystemExit) as stopped:
-                cli.main()
-        out.flush()
-        raw = out.buffer.getvalue()
-        return int(stopped.value.code or 0), raw.decode("utf-8", "replace"), err.getvalue()
-
-    return call
 
 
 def table(text: str) -> list[dict[str, str]]:
@@ -67,7 +50,7 @@ def names(folder: Path) -> list[str]:
 # --- outputs --------------------------------------------------------------------------------------------
 
 
-def test_data_goes_to_stdout_and_talk_to_stderr(run: Run) -> None:
+def test_data_goes_to_stdout_and_talk_to_stderr() -> None:
     code, out, err = run(*GRID, *FEW, "-o", "-", "--where", "m >= 2K", "--best-over", "pieces", "--top", "2")
     assert code == 0
     assert [row["m"] for row in table(out)] == ["2048", "4096"]
@@ -77,7 +60,7 @@ def test_data_goes_to_stdout_and_talk_to_stderr(run: Run) -> None:
     )
 
 
-def test_full_digits_are_the_very_same_numbers(run: Run) -> None:
+def test_full_digits_are_the_very_same_numbers() -> None:
     lines = run(*GRID, *FEW, "--format", "jsonl")[1].splitlines()
     rows = table(run(*GRID, *FEW, "-o", "-", "--digits", "full")[1])
     assert len(rows) == len(lines) == 12
@@ -86,7 +69,7 @@ def test_full_digits_are_the_very_same_numbers(run: Run) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "md", "xlsx", "parquet"])
-def test_the_same_question_gives_the_same_bytes(suffix: str, run: Run, tmp_path: Path) -> None:
+def test_the_same_question_gives_the_same_bytes(suffix: str, tmp_path: Path) -> None:
     if suffix in ("xlsx", "parquet"):
         pytest.importorskip({"xlsx": "xlsxwriter", "parquet": "pyarrow"}[suffix])
     for name, more in (("one", ()), ("two", ("--jobs", "2"))):
@@ -94,25 +77,25 @@ def test_the_same_question_gives_the_same_bytes(suffix: str, run: Run, tmp_path:
     assert (tmp_path / f"one.{suffix}").read_bytes() == (tmp_path / f"two.{suffix}").read_bytes()
 
 
-def test_a_file_has_a_mark_for_excel_unless_told_not_to(run: Run, tmp_path: Path) -> None:
+def test_a_file_has_a_mark_for_excel_unless_told_not_to(tmp_path: Path) -> None:
     run(*GRID, "-o", "with.csv")
     run(*GRID, "-o", "without.csv", "--no-bom")
     assert (tmp_path / "with.csv").read_bytes() == b"\xef\xbb\xbf" + (tmp_path / "without.csv").read_bytes()
 
 
-def test_columns_lists_the_header_of_a_file(run: Run) -> None:
+def test_columns_lists_the_header_of_a_file() -> None:
     header = next(csv.reader(io.StringIO(run(*GRID, "-o", "-")[1])))
     listed = [line.split()[0] for line in run("columns")[1].splitlines()]
     assert [name.partition("(")[0] for name in header] == list(dict.fromkeys(listed))
     assert len(set(header)) == len(header)
 
 
-def test_columns_asked_for_are_shown_even_if_empty_and_in_order(run: Run) -> None:
+def test_columns_asked_for_are_shown_even_if_empty_and_in_order() -> None:
     out = run(*SINGLE, "--vary", "m=1K", "--columns", "reason,total_time,m,m")[1]
     assert out.split()[:3] == ["reason", "total_time", "m"]
 
 
-def test_names_of_files_are_no_formulas_and_may_be_chinese(run: Run, tmp_path: Path) -> None:
+def test_names_of_files_are_no_formulas_and_may_be_chinese(tmp_path: Path) -> None:
     for name in ("=cmd.json", "专家.json"):
         (tmp_path / name).write_text(json.dumps(TINY), encoding="utf-8")
         rows = table(run("sweep", name, "--vary", "seq_len=1K", "--columns", "target", "-o", "-")[1])
@@ -154,7 +137,7 @@ vary:
     ],
 )
 def test_the_command_line_goes_before_the_file(
-    more: tuple[str, ...], ms: set[int], ns: set[int], run: Run, tmp_path: Path
+    more: tuple[str, ...], ms: set[int], ns: set[int], tmp_path: Path
 ) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN)
     rows = table(run("sweep", "plan.yaml", *more, "-o", "-")[1])
@@ -162,20 +145,20 @@ def test_the_command_line_goes_before_the_file(
     assert {int(row["n"]) for row in rows} == ns
 
 
-def test_a_target_that_varies_need_not_be_named(run: Run) -> None:
+def test_a_target_that_varies_need_not_be_named() -> None:
     vary = ("--vary", "target=all_gather_matmul,matmul_all_reduce", "--vary", "m=1K")
     out = run("sweep", *vary, "-n", "1K", "-k", "1K", "--columns", "target", "-o", "-")[1]
     assert {row["target"] for row in table(out)} == {"all_gather_matmul", "matmul_all_reduce"}
 
 
-def test_top_goes_by_the_rate_where_the_work_varies(run: Run) -> None:
+def test_top_goes_by_the_rate_where_the_work_varies() -> None:
     model = ("sweep", "mixtral-8x7b", "--ep", "8", "--vary", "seq_len=1K,2K", "--top", "2", *("-o", "-"))
     assert "by tokens_per_second" in run(*model)[2]
     assert "by total_time" in run(*model, "--by", "total_time")[2]
     assert "by total_time" in run(*GRID, "--top", "2")[2]
 
 
-def test_best_over_several_axes_is_the_best_of_all_rows(run: Run) -> None:
+def test_best_over_several_axes_is_the_best_of_all_rows() -> None:
     question = (
         "sweep", "mixtral-8x7b", "--ep", "8", "--vary", "micro_batches=1,2,4", "-o", "-", "--digits", "full",
         "--vary", "schedule=micro_batch,serial", "--vary", "hardware=atlas_800i_a2,h100_sxm",
@@ -190,7 +173,7 @@ def test_best_over_several_axes_is_the_best_of_all_rows(run: Run) -> None:
 # --- exit codes -----------------------------------------------------------------------------------------
 
 
-def test_nothing_left_is_one_line_and_exit_1(run: Run) -> None:
+def test_nothing_left_is_one_line_and_exit_1() -> None:
     for more in ((), ("-o", "x.csv")):
         code, out, err = run(*GRID, "--where", "total_time < 1 ns", *more)
         assert (code, out) == (1, "")
@@ -198,7 +181,7 @@ def test_nothing_left_is_one_line_and_exit_1(run: Run) -> None:
         assert len(err.splitlines()) == 2
 
 
-def test_only_refused_rows_are_shown_with_reasons_and_exit_1(run: Run, tmp_path: Path) -> None:
+def test_only_refused_rows_are_shown_with_reasons_and_exit_1(tmp_path: Path) -> None:
     refused = (*SINGLE, "--vary", "m=1000", "--vary", "tile_cnt=3")
     code, out, _ = run(*refused)
     assert code == 1
@@ -249,14 +232,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("args", "said"), WRONG, ids=[line for _, line in WRONG])
-def test_wrong_input_is_one_line(args: tuple[str, ...], said: str, run: Run) -> None:
+def test_wrong_input_is_one_line(args: tuple[str, ...], said: str) -> None:
     code, out, err = run(*args)
     assert (code, out) == (2, "")
     assert err.startswith(said)
     assert err.count("\n") == 1
 
 
-def test_every_problem_is_told_at_once_and_the_old_file_stays(run: Run, tmp_path: Path) -> None:
+def test_every_problem_is_told_at_once_and_the_old_file_stays(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("old")
     code, out, err = run(
         "sweep", "mixtrall", "--vary", "m=1..", "--by", "x", "--top", "0", "--jobs", "0", "--digits", "8",
@@ -383,7 +366,7 @@ def test_a_grid_of_any_size_begins_at_once(start: Start) -> None:
     assert process.wait(20) in (0, 130)
 
 
-def test_help_lists_every_option_under_a_heading(run: Run) -> None:
+def test_help_lists_every_option_under_a_heading() -> None:
     text = run("sweep", "--help")[1]
     own = text[text.index("\nWhat varies, what is kept:") :]
     for flag in ("vary", "best-over", "by", "top", "where", "columns", "target-tokens-per-second"):
@@ -402,9 +385,7 @@ def test_help_lists_every_option_under_a_heading(run: Run) -> None:
         (("estimate", "mixtral-8x7b", "--tp", "3"), 2),
     ],
 )
-def test_what_contradicts_itself_in_every_row_is_wrong_input(
-    words: tuple[str, ...], code: int, run: Run
-) -> None:
+def test_what_contradicts_itself_in_every_row_is_wrong_input(words: tuple[str, ...], code: int) -> None:
     left, _, err = run(*words)
     assert left == code
     said = [line for line in err.splitlines() if not line.endswith("schedule (5)")]

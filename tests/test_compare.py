@@ -7,16 +7,14 @@ import io
 import json
 import math
 import os
-import sys
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from command_line import run as typed
 
-from mc2perf import cli
 from mc2perf.answer import Row
 from mc2perf.api import estimate
 from mc2perf.comparing import ask_compare
@@ -33,7 +31,6 @@ HEADER = (
 )
 TARGET = "deepseek-v3"
 ASKED: dict[str, Any] = {"ep": 16.0, "hardware": "atlas_800t_a3"}
-Command = Callable[..., tuple[int, str, str]]
 
 
 def truth(schedule: str = "serial", overrides: dict[str, str] | None = None, **changes: Any) -> Row:
@@ -338,35 +335,23 @@ def test_a_scan_of_tiles_beside_single_estimates(tmp_path: Path) -> None:
 # --- the command ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["mc2perf", "compare", *words])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        said = capsys.readouterr()
-        return int(left.value.code or 0), said.out, said.err
-
-    return command
-
-
 WORDS = ("--ep", "16", "--hardware", "atlas_800t_a3")
 
 
-def test_every_form_says_the_same(run: Command, tmp_path: Path) -> None:
+def test_every_form_says_the_same(tmp_path: Path) -> None:
     before = "alltoall=" + trace(tmp_path / "a", line(truth()))
     after = "mc2=" + trace(tmp_path / "m", line(truth("mc2", skew=1.3)))
-    code, text, err = run(TARGET, before, after, *WORDS)
+    code, text, err = typed("compare", TARGET, before, after, *WORDS)
     assert (
         (code, err) == (0, "")
         and "mc2 over alltoall: measured" in text
         and "confirm expert imbalance" in text
     )
-    code, out, _ = run(TARGET, before, after, *WORDS, "--format", "json")
+    code, out, _ = typed("compare", TARGET, before, after, *WORDS, "--format", "json")
     tree = json.loads(out)
     jsonschema.validate(tree, SCHEMA)
     file = tmp_path / "out.csv"
-    assert run(TARGET, before, after, *WORDS, "-o", str(file)) == (0, "", "")
+    assert typed("compare", TARGET, before, after, *WORDS, "-o", str(file)) == (0, "", "")
     rows = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8-sig"))))
     told = [(r["run"], row["name"]) for r in tree["runs"] for row in r["rows"]]
     assert [(row["run"], row["name"]) for row in rows if row["kind"] == "row"] == told
@@ -374,17 +359,16 @@ def test_every_form_says_the_same(run: Command, tmp_path: Path) -> None:
     assert [row["name"] for row in rows if row["kind"] == "cause"] == causes
 
 
-def test_pipes_and_folders(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipes_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = tmp_path / "host_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
     inside.mkdir(parents=True)
     trace(inside / "step_trace_time.csv", line(truth()))
     (inside / "trace_view.json").write_text("[]")
     (inside / "other.csv").write_text("a,b\n1,2\n")
-    code, text, _ = run(TARGET, str(inside.parent), *WORDS)
+    code, text, _ = typed("compare", TARGET, str(inside.parent), *WORDS)
     assert code == 0 and "1.00x, close" in text
-    data = io.TextIOWrapper(io.BytesIO((inside / "step_trace_time.csv").read_bytes()))
-    monkeypatch.setattr(sys, "stdin", data)
-    assert run(TARGET, "-", *WORDS)[1] == text
+    data = (inside / "step_trace_time.csv").read_bytes()
+    assert typed("compare", TARGET, "-", *WORDS, stdin=data)[1] == text
 
 
 WRONG: list[tuple[str, bytes, str]] = [
@@ -399,11 +383,11 @@ WRONG: list[tuple[str, bytes, str]] = [
 
 
 @pytest.mark.parametrize(("name", "data", "word"), WRONG)
-def test_files_of_no_use_are_lines(run: Command, tmp_path: Path, name: str, data: bytes, word: str) -> None:
+def test_files_of_no_use_are_lines(tmp_path: Path, name: str, data: bytes, word: str) -> None:
     file, kept = tmp_path / name, tmp_path / "kept.csv"
     file.write_bytes(data)
     kept.write_text("old")
-    code, out, err = run(TARGET, str(file), *WORDS, "-o", str(kept))
+    code, out, err = typed("compare", TARGET, str(file), *WORDS, "-o", str(kept))
     assert (code, out) == (2, "") and word in err and "Traceback" not in err
     assert kept.read_text() == "old"
 

@@ -16,16 +16,14 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from command_line import run
 
-from mc2perf import cli
 from mc2perf.api import estimate
 from mc2perf.columns import answer_columns
 from mc2perf.writers.csv_format import to_csv
 from mc2perf.writers.json_format import document, to_json
 from mc2perf.writers.table import to_markdown, to_table
 from mc2perf.writers.tables.csv_table import guarded
-
-Run = Callable[..., tuple[int, str, str]]
 
 SCHEMA = json.loads((resources.files("mc2perf") / "data" / "result.schema.json").read_text(encoding="utf-8"))
 
@@ -63,18 +61,6 @@ QUESTIONS = {
 }
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["mc2perf", *args])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    return call
-
-
 def numbers(tree: object) -> list[float]:
     if isinstance(tree, dict | list):
         return [n for child in (tree.values() if isinstance(tree, dict) else tree) for n in numbers(child)]
@@ -87,7 +73,7 @@ def no_constant(text: str) -> None:
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_json_is_as_its_schema_says_and_runs_again(
-    name: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, out, err = run("estimate", *QUESTIONS[name], "--format", "json")
     assert code == (1 if name == "refused" else 0)
@@ -158,7 +144,7 @@ def test_models_say_tokens_per_second() -> None:
 
 
 @pytest.mark.parametrize("name", ["operator", "moe layer", "model", "refused", "changed machine"])
-def test_csv_is_a_table_of_plain_numbers(name: str, run: Run) -> None:
+def test_csv_is_a_table_of_plain_numbers(name: str) -> None:
     _, out, _ = run("estimate", *QUESTIONS[name], "--format", "csv")
     tree = json.loads(run("estimate", *QUESTIONS[name], "--format", "json")[1])
     assert not out.startswith("\ufeff")
@@ -201,9 +187,7 @@ def test_a_hostile_target_and_reason_are_guarded_in_the_file() -> None:
     assert line["reason"] == '\'=1+1,"quoted"\nline'
 
 
-def test_a_hostile_file_name_is_guarded_in_csv(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hostile_file_name_is_guarded_in_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "vocab_size": 1000}
     Path("=cmd|calc.json").write_text(json.dumps(sizes | {"intermediate_size": 128}), encoding="utf-8")
@@ -212,7 +196,7 @@ def test_a_hostile_file_name_is_guarded_in_csv(
     assert out.splitlines()[1].startswith("'=cmd|calc.json,")
 
 
-def test_a_csv_file_has_a_byte_order_mark_and_nothing_else_has(run: Run, tmp_path: Path) -> None:
+def test_a_csv_file_has_a_byte_order_mark_and_nothing_else_has(tmp_path: Path) -> None:
     question = ("estimate", "mixtral-8x7b", "--schedule", "serial")
     texts = {}
     for suffix, form in ((".csv", "csv"), (".json", "json"), (".md", "markdown"), (".txt", "table")):
@@ -224,7 +208,7 @@ def test_a_csv_file_has_a_byte_order_mark_and_nothing_else_has(run: Run, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["operator", "moe layer", "model", "refused", "tensor parallel"])
-def test_markdown_tables_have_equal_cells(name: str, run: Run) -> None:
+def test_markdown_tables_have_equal_cells(name: str) -> None:
     _, out, _ = run("estimate", *QUESTIONS[name], "--format", "markdown")
     blocks = [block.splitlines() for block in out.split("\n\n") if block.startswith("|")]
     assert blocks
@@ -244,7 +228,7 @@ def test_a_pipe_in_a_reason_does_not_open_a_cell() -> None:
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_the_verdict_stands_first_and_the_schedules_below(name: str, form: str, run: Run) -> None:
+def test_the_verdict_stands_first_and_the_schedules_below(name: str, form: str) -> None:
     _, out, _ = run("estimate", *QUESTIONS[name], "--format", form)
     tree = json.loads(run("estimate", *QUESTIONS[name], "--format", "json")[1])
     assert out.splitlines()[0] == tree["verdict"]
@@ -263,12 +247,12 @@ def test_the_verdict_stands_first_and_the_schedules_below(name: str, form: str, 
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
-def test_two_runs_are_equal_byte_for_byte(form: str, run: Run) -> None:
+def test_two_runs_are_equal_byte_for_byte(form: str) -> None:
     question = ("estimate", *QUESTIONS["two servers"], "--format", form, "--explain")
     assert run(*question) == run(*question)
 
 
-def test_warnings_of_data_formats_go_to_standard_error(run: Run, tmp_path: Path) -> None:
+def test_warnings_of_data_formats_go_to_standard_error(tmp_path: Path) -> None:
     loud = ("estimate", "deepseek-v3", "--schedule", "serial")
     warned = [
         f"warning {remark.code}: {remark.text}"
@@ -283,7 +267,7 @@ def test_warnings_of_data_formats_go_to_standard_error(run: Run, tmp_path: Path)
     assert set(warned) <= set(out.splitlines())
 
 
-def test_tables_are_the_same_from_python_and_from_the_command(run: Run) -> None:
+def test_tables_are_the_same_from_python_and_from_the_command() -> None:
     answer = estimate("mixtral-8x7b")
     assert run("estimate", "mixtral-8x7b")[1] == to_table(answer)
     assert yaml.safe_load(to_json(answer)) == document(answer)
