@@ -255,7 +255,7 @@ def test_folders_and_several_files_are_taken_as_by_inspect(scans: Path, files: P
 @pytest.mark.parametrize("name", catalogue.OPERATORS)
 def test_a_check_without_sizes_says_which_and_gives_an_example_that_runs(name: str) -> None:
     for hardware in ("atlas_800i_a2", "atlas_800t_a3", "ascend_950pr"):
-        code, out, _ = invoke(["check", name, "--hardware", hardware])
+        code, out, _ = run("check", name, "--hardware", hardware)
         said = [line for line in out.splitlines() if line.startswith("not given: ")]
         assert bool(said) is ("      not given: " in out)
         if not said:
@@ -263,18 +263,18 @@ def test_a_check_without_sizes_says_which_and_gives_an_example_that_runs(name: s
             continue
         assert code in (0, 1) and (code == 0 or "annot tell" in out.splitlines()[0] or "Refused" in out)
         example = said[0].partition(": mc2perf ")[2].split()
-        code, out, err = invoke(example)
+        code, out, err = run(*example)
         assert code in (0, 1) and out and not err and "not given" not in out, example
 
 
 def test_what_cannot_be_told_is_not_refused() -> None:
-    assert invoke(["check", "matmul_all_reduce"])[1].startswith("Cannot tell: matmul_all_reduce.")
+    assert run("check", "matmul_all_reduce")[1].startswith("Cannot tell: matmul_all_reduce.")
 
 
 def test_beside_auto_stands_what_it_comes_to() -> None:
-    out = invoke(["diff", *MIXTRAL, "--to", "ep=4"])[1]
+    out = run("diff", *MIXTRAL, "--to", "ep=4")[1]
     assert re.search(r"^ep +auto \(8\) +4 ", out, re.MULTILINE)
-    more = invoke(["diff", *MIXTRAL, "--to", "batch_size=2"])[1]
+    more = run("diff", *MIXTRAL, "--to", "batch_size=2")[1]
     assert re.search(r"^batch_size +auto \(1\) +2 ", more, re.MULTILINE)
 
 
@@ -290,14 +290,14 @@ def test_paths_say_how_much_slower_the_path_taken_is() -> None:
         "16",
         "--prefill-mc2",
     ]
-    tree = json.loads(invoke([*args, "--format", "json"])[1])
+    tree = json.loads(run(*args, "--format", "json")[1])
     taken = [next(s["path"] for s in tree["taken"] if s["from"] <= t <= s["to"]) for t in tree["tokens"]]
     least = [min(times) for times in zip(*tree["times"].values(), strict=True)]
     loss = [tree["times"][name][i] / least[i] - 1.0 for i, name in enumerate(taken)]
     assert tree["loss"] == pytest.approx(loss)
     worst = tree["tokens"][loss.index(max(loss))]
     said = f"{median(loss):.0%} slower than the fastest in the median, {max(loss):.0%} at {worst:g} tokens ("
-    assert said in invoke(args)[1].splitlines()[0]
+    assert said in run(*args)[1].splitlines()[0]
 
 
 def test_files_are_checked_before_the_long_run(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +307,7 @@ def test_files_are_checked_before_the_long_run(scans: Path, monkeypatch: pytest.
     monkeypatch.setattr(validating, "validate", long_run)
     Path("mine.yaml").write_text("T1-99: 5\n", encoding="utf-8")
     args = ["validate", "--values", "mine.yaml", "--kernels", "nowhere", "--family", "T1"]
-    code, out, err = invoke(args)
+    code, out, err = run(*args)
     assert (code, out) == (2, "") and len(err.splitlines()) == 2
     assert "nowhere" in err and "'T1-99' is no measurement" in err
 
@@ -326,8 +326,8 @@ def test_a_profile_on_standard_input_goes_by_its_name() -> None:
         "diff": changes,
     }.items():
         _standard_input.cache_clear()
-        _, out, _ = invoke([first, *MIXTRAL, "--hardware", "-", *rest], box)
+        _, out, _ = run(first, *MIXTRAL, "--hardware", "-", *rest, stdin=box)
         assert "on my_box" in out and "on -" not in out, first
     _standard_input.cache_clear()
-    assert "on my_box" in invoke(["audit", *claim, *MIXTRAL, "--hardware", "-"], box)[1]
+    assert "on my_box" in run("audit", *claim, *MIXTRAL, "--hardware", "-", stdin=box)[1]
     _standard_input.cache_clear()
