@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mc2perf import schedules
+from mc2perf import explaining, schedules
 from mc2perf.answer import Answer, Cut, Expectation, Memory, Remark, Row, Step
 from mc2perf.assumptions import assumptions_of
 from mc2perf.bands import band_of
@@ -31,7 +31,7 @@ from mc2perf.results import BOUNDS, Results
 from mc2perf.scenario import POLICIES, SCHEDULES, Scenario
 from mc2perf.step import base_line, laid
 from mc2perf.study import Study, main_layer, segments_of, study_of
-from mc2perf.workload.parts import ExpertPath, Pair, Part
+from mc2perf.workload.parts import ExpertPath, Pair, Part, all_segments
 
 
 def estimate(
@@ -294,8 +294,14 @@ def _explanation(study: Study, answer: Answer) -> tuple[Step, ...]:
     tiles = _tiles(study, (best,))
     ledger = study.costs.ledger
     ledger.recording = True
+    sums = []
     for part in main_layer(study).forward:
         _replay(study, part, best, tiles)
+        ledger.recording = False
+        sums.append(explaining.of_part(part.name, all_segments(part)))
+        ledger.recording = True
+        ledger.steps.append(sums[-1])
+    ledger.steps.append(explaining.of_layer(sums))
     ledger.run(
         "the whole answer", overlap.total_time, busy_compute=best.compute_time + best.compute_stretch,
         exposed_comm=best.exposed_comm_time, free=best.free_time,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mc2perf import cli
@@ -74,6 +76,8 @@ def blocks(text: str) -> list[tuple[str, list[str]]]:
     for line in text.splitlines():
         if HEAD.fullmatch(line):
             found.append((line, []))
+        elif line.startswith("      ") and found:
+            found[-1][1][-1] += " " + line.strip()
         elif line.startswith("   ") and found:
             found[-1][1].append(line.strip())
     return found
@@ -112,6 +116,38 @@ def test_every_formula_gives_its_value(name: str) -> None:
     best = answer.best
     assert best is not None
     assert f"{best.total_time:.9g} s" in text.splitlines()[-1]
+
+
+def of_printed(term: float, printed: list[float]) -> bool:
+    """Whether a term is a printed value, or a few of them: kernels in a row, or a message sent in parts."""
+    few = [sum(some) for count in (1, 2, 3) for some in itertools.combinations(printed, count)]
+    parts = [count * value for count in range(2, 9) for value in printed]
+    return any(math.isclose(term, value, rel_tol=1e-9) for value in (*few, *parts))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_printed_kernels_add_up_to_the_printed_table(name: str) -> None:
+    """Terms of a sum are printed above or launches; the sums add up to the table of one layer."""
+    target, given = QUESTIONS[name]
+    answer = estimate(target, explain=True, **given)
+    printed: list[float] = []
+    for step in answer.steps[:-1]:
+        terms = step.numbers if step.equation == "sum" else {}
+        for term, work in terms.items():
+            value = float(np.sum(work))
+            whole = value + float(np.sum(terms.get(f"launch_of_{term}", 0.0)))
+            free = term.startswith("launch_of_") or not value
+            assert free or of_printed(value, printed) or of_printed(whole, printed), (step.label, term)
+        printed += [float(v) for v in np.ravel(step.value) if 0.0 < v < 1.0]
+    best = answer.best
+    assert best is not None and answer.steps[-2].label == "all of it, one after the other"
+    if best.schedule != "micro_batch":  # its table is of all micro-batches
+        assert answer.steps[-2].value == pytest.approx(sum(best.segments.values()), rel=1e-9)
+
+
+def test_lines_fit_on_a_terminal() -> None:
+    text = to_explanation(estimate("deepseek-v3", explain=True, schedule="mc2", ep=8))
+    assert max(map(len, text.splitlines())) <= 112
 
 
 def test_the_check_notices_a_wrong_value() -> None:

@@ -122,4 +122,8 @@ def under_knee(on: Setting, shape: Shape, flops: Num, weights: Num, others: Num)
         resident=rule.resident * machine.memory.l2 / shape.sets,
     )  # fmt: skip
     work = run(f"{shape.label}: time", matmul.knee_time, compute=compute, memory=memory, knee=rule.knee)
-    return work + rule.contraction * shape.k, memory >= compute
+    work = run(
+        f"{shape.label}: with its contraction", matmul.contracted_time,
+        time=work, contraction=rule.contraction, k=shape.k,
+    )  # fmt: skip
+    return work, memory >= compute

@@ -153,6 +153,32 @@ def knee_time(compute: Num, memory: Num, knee: Num) -> Num:
     return time
 
 
+@formula("time + contraction * k")
+def contracted_time(time: Num, contraction: Num, k: Num) -> Num:
+    """Time of a matmul with what one core needs for the contraction, however few results there are.
+
+    Parameters
+    ----------
+    time : number or array
+        Under the roofs. [s]
+    contraction : number or array
+        Time per element of the contraction. [s]
+    k : number or array
+        Contraction. [elements]
+
+    Returns
+    -------
+    number or array
+        Time. [s]
+
+    Examples
+    --------
+    >>> contracted_time(3.0, 0.5, 2.0)
+    4.0
+    """
+    return time + contraction * k
+
+
 @formula(
     "(weight_bytes * (1 + reread / (1 + (block_rows / rows) ** 5)) * (1 + (narrow_columns / n) ** 4) ** 0.25"
     " / (1 + (resident / max(weight_bytes, 1)) ** 2) + other_bytes) / memory_rate"

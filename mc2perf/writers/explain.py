@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 from mc2perf.answer import Answer, Step
+
+WIDTH = 110
+"""Longest line of a formula [characters]."""
 
 
 def to_explanation(answer: Answer) -> str:
@@ -25,8 +29,16 @@ def _lines(step: Step) -> list[str]:
     value = ", ".join(map(_said, step.value)) if isinstance(step.value, tuple) else _said(step.value)
     if not step.formula:
         given = ", ".join(f"{name} = {_said(number)}" for name, number in step.numbers.items())
-        return [f"   with {given}", f"   = {value}"]
-    return [f"   {step.formula}", f"   = {substituted(step)}", f"   = {value}"]
+        return [*_folded(f"with {given}"), *_folded(f"= {value}")]
+    return [*_folded(step.formula), *_folded(f"= {substituted(step)}"), *_folded(f"= {value}")]
+
+
+def _folded(text: str) -> list[str]:
+    """Lines that a terminal holds; what goes on is set in further."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent="   ", subsequent_indent="      ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _said(number: float | tuple[float, ...]) -> str:
