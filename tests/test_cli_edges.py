@@ -331,3 +331,34 @@ def test_a_profile_on_standard_input_goes_by_its_name() -> None:
     _standard_input.cache_clear()
     assert "on my_box" in run("audit", *claim, *MIXTRAL, "--hardware", "-", stdin=box)[1]
     _standard_input.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("sweep", *MIXTRAL, "--vary", "ep=3,5", "--schedule", "serial", "-o", "old.csv"),
+        ("estimate", "matmul_all_reduce", *SIZES[1:], "--schedule", "dual_batch", "-o", "old.json"),
+        ("breakeven", "mixtral-8x7b", "--ep", "1", "--schedule", "mc2", "-o", "old.csv"),
+    ],
+    ids=lambda args: args[0],
+)
+def test_an_older_file_stays_where_nothing_is_answered(
+    args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    old = Path(args[-1])
+    code, _, err = invoke([*args])
+    assert code == 1 and old.is_file() and "as it was" not in err  # the reasons, where nothing is lost
+    old.write_text("mine", encoding="utf-8")
+    code, _, err = invoke([*args])
+    assert (code, old.read_text(encoding="utf-8")) == (1, "mine")
+    assert f"'{old}' is as it was" in err and f"rows in {old}" not in err
+    assert sorted(tmp_path.iterdir()) == [tmp_path / old]
+
+
+def test_a_negative_answer_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for args in (["audit"], ["check", "matmul_all_reduce"], ["estimate", *MIXTRAL, "--memory"]):
+        Path("old.txt").write_text("mine", encoding="utf-8")
+        assert invoke([*args, "-o", "old.txt"])[0] == 1
+        assert Path("old.txt").read_text(encoding="utf-8") != "mine"

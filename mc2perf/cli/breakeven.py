@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mc2perf.cli.asking import Asked, asking
-from mc2perf.cli.reports import Format, Output, Report, format_of, put
+from mc2perf.cli.reports import Format, Output, Report, format_of, put, stays
 from mc2perf.problems import Problems
 
 EXAMPLE = (
@@ -40,6 +40,9 @@ def breakeven(
 
     block = as_block(answers)
     title = f"mc2perf breakeven {asked.target}"
-    put(Report(title, asked.target, COLUMNS, lambda: block, lambda: to_text(block, COLUMNS)), output, form)
-    if all(answer.reason for answer in answers):
+    answered = not all(answer.reason for answer in answers)
+    report = Report(title, asked.target, COLUMNS, lambda: block, lambda: to_text(block, COLUMNS))
+    if not stays(output, answered):
+        put(report, output, form)
+    if not answered:
         raise typer.Exit(1)

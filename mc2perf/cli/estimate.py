@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mc2perf.cli.asking import Asked, asking
+from mc2perf.cli.reports import stays
 from mc2perf.problems import InputError, Problems
 
 if TYPE_CHECKING:
@@ -87,17 +88,19 @@ def estimate(
     if memory or fit:
         held, fits = _memory(scenario, overrides, asked.own, form, fit)
         text += held
-    files.write(text, output)
+    rows = answer.rows[-1:] if scenario.schedule != "all" else answer.rows
+    legal = any(row.legal for row in rows)
+    if not stays(output, legal):
+        files.write(text, output)
     if form in ("json", "csv"):
         for remark in answer.warnings:
             typer.echo(f"warning {remark.code}: {remark.text}", err=True)
-    rows = answer.rows[-1:] if scenario.schedule != "all" else answer.rows
     if timeline or trace:
         _draw(answer, scenario, overrides, asked.own, timeline and form in ("table", "markdown"), trace)
     outside = strict and any(remark.code == "EXTRAPOLATED" for remark in answer.warnings)
     if outside:
         typer.echo(STRICT, err=True)
-    if outside or not fits or not any(row.legal for row in rows):
+    if outside or not fits or not legal:
         raise typer.Exit(1)
 
 

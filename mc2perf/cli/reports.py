@@ -72,6 +72,17 @@ def format_of(target: str | None, output: str | None, asked: str | None) -> str:
     return form
 
 
+def stays(output: str | None, answered: bool) -> bool:
+    """Whether an older file stays, for nothing was answered; says so.
+
+    A negative answer is one: only where every row is refused there is none.
+    """
+    if answered or output in (None, "-") or not Path(str(output)).is_file():
+        return False
+    typer.echo(f"nothing is answered; '{output}' is as it was, another name would get the reasons", err=True)
+    return True
+
+
 def as_json(form: str) -> bool:
     """Whether an answer that is no table of rows is asked for as JSON.
 

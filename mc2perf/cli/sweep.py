@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ from mc2perf.cli.options import (
     folders,
     with_inputs,
 )
+from mc2perf.cli.reports import stays
 from mc2perf.problems import InputError, Problems, did_you_mean
 
 if TYPE_CHECKING:
@@ -286,6 +287,10 @@ def _print_table(asked: Asked, jobs: int | str, chosen: bool) -> bool:
     return "yes" in whole["legal"]
 
 
+class _UnansweredError(Exception):
+    """Leaves a file unwritten."""
+
+
 def _write(asked: Asked, jobs: int | str, output: str, form: str, digits: str, *, bom: bool) -> bool:
     """Stream the rows into a file; whether there is an answer among them."""
     from mc2perf.sweeping import about
@@ -294,16 +299,20 @@ def _write(asked: Asked, jobs: int | str, output: str, form: str, digits: str, *
     style = Style(bom=bom, digits="full" if digits == "full" else "9")
     table = open_table(output, asked.columns, about(asked), style, form or None)
     names = list(dict.fromkeys([*(column.name for column in asked.columns), "legal"]))
-    found = False
-    with _progress(asked, output) as done, table as opened:
+    found, older = False, Path(output).is_file()
+    with suppress(_UnansweredError), _progress(asked, output) as done, table as opened:
         for block in _blocks(asked, names, jobs, done):
             opened.add(block)
             found = found or "yes" in block["legal"]
-    said = f"{opened.rows:,} rows in {output}" if output != "-" else "" if found else f"{opened.rows:,} rows"
+        if older and not found:
+            raise _UnansweredError
+    kept = older and stays(output, found)
+    where = "" if output == "-" or kept else f" in {output}"
+    said = f"{opened.rows:,} rows{where}" if where or not found else ""
     if not opened.rows:
         said += ": every one was dropped by a condition"
     elif not found:
-        said += ", none with an answer; column 'reason' says why"
+        said += ", none with an answer" + ("" if kept else "; column 'reason' says why")
     if said:
         typer.echo(said, err=True)
     return found
