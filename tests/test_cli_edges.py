@@ -347,10 +347,10 @@ def test_an_older_file_stays_where_nothing_is_answered(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     old = Path(args[-1])
-    code, _, err = invoke([*args])
+    code, _, err = run(*args)
     assert code == 1 and old.is_file() and "as it was" not in err  # the reasons, where nothing is lost
     old.write_text("mine", encoding="utf-8")
-    code, _, err = invoke([*args])
+    code, _, err = run(*args)
     assert (code, old.read_text(encoding="utf-8")) == (1, "mine")
     assert f"'{old}' is as it was" in err and f"rows in {old}" not in err
     assert sorted(tmp_path.iterdir()) == [tmp_path / old]
@@ -360,5 +360,5 @@ def test_a_negative_answer_is_an_answer(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     for args in (["audit"], ["check", "matmul_all_reduce"], ["estimate", *MIXTRAL, "--memory"]):
         Path("old.txt").write_text("mine", encoding="utf-8")
-        assert invoke([*args, "-o", "old.txt"])[0] == 1
+        assert run(*args, "-o", "old.txt")[0] == 1
         assert Path("old.txt").read_text(encoding="utf-8") != "mine"
