@@ -165,12 +165,14 @@ def _batch_problems(scenario: Scenario, pipeline: Pipeline, size: Num) -> Iterat
     """Micro-batches, each of so many samples of all replicas, that a pipeline cannot take."""
     assert scenario.global_batch_size is not None
     n_mb, least = scenario.global_batch_size / size, pipeline.least(scenario.pp)
-    more = f"{scenario.pipeline} needs at least 2 x pp = {least:g} micro-batches, not {said(n_mb)}"
-    yield Reason(f"global_batch_size: {more}; write {said(least * size)} or more", n_mb < least)
-    halves = f"{scenario.pipeline} feeds half of the micro-batches at each end, {said(n_mb)} do not halve"
-    near = f"{said((n_mb - 1) * size)} or {said((n_mb + 1) * size)}"
+    one, odd = np.size(n_mb) == 1, f"{scenario.pipeline} feeds half of the micro-batches at each end"
+    few = f"{scenario.pipeline} needs at least 2 x pp = {least:g} micro-batches"
+    more = f", not {said(n_mb)}; write {said(least * size)} or more" if one else "; write a larger one"
+    yield Reason(f"global_batch_size: {few}{more}", n_mb < least)
+    near = f"; write {said((n_mb - 1) * size)} or {said((n_mb + 1) * size)}" if one else ""
     yield Reason(
-        f"global_batch_size: {halves}; write {near}", (n_mb >= least) & fractional(n_mb / pipeline.copies)
+        f"global_batch_size: {odd}, {said(n_mb)} do not halve{near}",
+        (n_mb >= least) & fractional(n_mb / pipeline.copies),
     )
 
 

@@ -347,6 +347,18 @@ PIECES = ("tile_cnt", "micro_batches", "micro_batch_size")
 """Inputs that say how many pieces; a sweep lays them across, everything else down."""
 
 
+def pieces_that_vary(scenario: Scenario, axes: Mapping[str, object]) -> tuple[str, ...]:
+    """Inputs of a sweep that say how many pieces; of a whole step, micro_batch_size says what it works on.
+
+    Examples
+    --------
+    >>> pieces_that_vary(Scenario(target="qwen3-8b", global_batch_size=8.0), {"micro_batch_size": (1.0, 2.0)})
+    ()
+    """
+    step = scenario.global_batch_size is not None or "global_batch_size" in axes
+    return tuple(name for name in PIECES if name in axes and not (step and name == "micro_batch_size"))
+
+
 def columns_of(target: str) -> tuple[str, ...]:
     """Inputs of a target that may be columns; the experts of a layer are whole numbers, one at a time."""
     kind = "operator" if is_operator(target) else "model"

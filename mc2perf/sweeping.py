@@ -28,7 +28,7 @@ from mc2perf.readers.contradictions import (
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.readers.scenarios import read_varied
-from mc2perf.scenario import PIECES, POLICIES, SCHEDULES, Scenario, inputs, is_operator
+from mc2perf.scenario import PIECES, POLICIES, SCHEDULES, Scenario, inputs, is_operator, pieces_that_vary
 from mc2perf.studies.rows import Plan
 from mc2perf.studies.sweep import USUALLY_TRIED, Key, Sweep, columns_for
 from mc2perf.table import Column
@@ -166,7 +166,8 @@ def _with_schedules(scenario: Scenario, axes: dict[str, tuple[Value, ...]]) -> d
     """Every schedule that makes sense, as the last axis, where none was chosen."""
     if scenario.schedule != "all" or "schedule" in axes:
         return axes
-    if any(name in axes or getattr(scenario, name) is not None for name in PIECES):
+    given = {name: True for name in PIECES if getattr(scenario, name) is not None}
+    if pieces_that_vary(scenario, {**given, **axes}):
         # a number of pieces was asked for: the schedule that takes it, serial beside it in every row
         cut = "mc2" if "tile_cnt" in axes or scenario.tile_cnt is not None else "micro_batch"
         return axes | {"schedule": (cut,)}

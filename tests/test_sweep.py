@@ -252,3 +252,22 @@ def test_what_no_row_can_have_is_wrong_input() -> None:
     assert legal[8.0] == ("yes", "")
     assert legal[3.0][0] == "no"
     assert "do not divide by 3" in legal[3.0][1]
+
+
+@pytest.mark.parametrize("pipeline", ["1f1b", "zb-h1", "dualpipe"])
+def test_micro_batches_of_a_step_lie_down(pipeline: str) -> None:
+    """What they hold is a size, and how many there are follows: no number of pieces, for any schedule."""
+    step: dict[str, Any] = {
+        "hardware": "atlas_800t_a2", "ep": 8.0, "pp": 4.0, "nodes": 4.0, "global_batch_size": 128.0,
+        "pipeline": pipeline,
+    }  # fmt: skip
+    found = rows(asked("mixtral-8x7b", ["micro_batch_size=1,2,4"], step))
+    assert {row["schedule"] for row in found} >= {"serial", "micro_batch", "dual_batch"}
+    for row in found:
+        alone = single("mixtral-8x7b", row["schedule"], micro_batch_size=row["micro_batch_size"], **step)
+        if alone is None:
+            why = "dualpipe needs at least 2 x pp = 8 micro-batches; write a larger one"
+            assert row["legal"] == "no" and why in row["reason"]
+        else:
+            assert row["legal"] == ("yes" if alone.legal else "no")
+            assert math.isnan(row["total_time"]) or row["total_time"] == alone.total_time

@@ -24,7 +24,7 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import OPERATORS
 from mc2perf.problems import InputError
-from mc2perf.scenario import PIECES, Scenario, columns_of
+from mc2perf.scenario import PIECES, Scenario, columns_of, pieces_that_vary
 from mc2perf.skew import Skew
 from mc2perf.studies.rows import Plan, Rows, rows_of
 from mc2perf.study import study_of
@@ -82,12 +82,14 @@ class Sweep:
     @cached_property
     def pieces(self) -> str:
         """The axis that lies across, if any."""
-        return next((name for name in reversed(self._columns) if name in PIECES), "")
+        across = pieces_that_vary(self.scenario, self.axes)
+        return next((name for name in reversed(self._columns) if name in across), "")
 
     @cached_property
     def sizes(self) -> list[str]:
         """Axes that lie down: those that stay, then those of which the best is kept."""
-        down = [name for name in self._columns if name not in PIECES]
+        across = pieces_that_vary(self.scenario, self.axes)
+        down = [name for name in self._columns if name not in across]
         return sorted(down, key=lambda name: name in self.best_over)
 
     @cached_property
