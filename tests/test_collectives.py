@@ -15,7 +15,7 @@ from mc2perf.machine import Machine
 from mc2perf.machine.links import Tier, Wires
 from mc2perf.model import Experts
 from mc2perf.readers.profiles import load_machine, profile_names
-from mc2perf.workload.experts import Routing
+from mc2perf.workload.routing import Routing
 
 quick = settings(max_examples=60, deadline=None)
 MIB = 2.0**20

@@ -18,8 +18,9 @@ from mc2perf.readers.profiles import load_machine
 from mc2perf.rules.facts import WINDOWS, Facts
 from mc2perf.scenario import Scenario
 from mc2perf.study import study_of
-from mc2perf.workload.experts import Routing, expert_path
+from mc2perf.workload.experts import expert_path
 from mc2perf.workload.parts import Segment, all_segments
+from mc2perf.workload.routing import Routing
 
 SERVED: dict[str, Any] = {
     "hardware": "cloudmatrix384", "phase": "decode", "dtype": "int8", "context_len": 4224.0, "sp": False,

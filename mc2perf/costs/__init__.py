@@ -7,12 +7,12 @@ number, every equation with its numbers (for ``--explain``), every step outside 
 from __future__ import annotations
 
 from mc2perf.costs import kernels, links, matmuls, wires
-from mc2perf.costs.cost import Copies, Cost
+from mc2perf.costs.cost import Copies, Cost, joined
 from mc2perf.costs.ledger import Ledger
 from mc2perf.costs.setting import Setting
 from mc2perf.costs.wires import link_bandwidth
 
-__all__ = ["Copies", "Cost", "Costs", "Ledger", "link_bandwidth"]
+__all__ = ["Copies", "Cost", "Costs", "Ledger", "joined", "link_bandwidth"]
 
 
 class Costs(Setting):

@@ -20,6 +20,11 @@ class Cost(NamedTuple):
         return self.work + self.launch
 
 
+def joined(*costs: Cost) -> Cost:
+    """Several kernels in a row, as one segment."""
+    return Cost(*(sum(parts, 0.0) for parts in zip(*costs, strict=True)))
+
+
 class Copies(NamedTuple):
     """What an all-to-all of tokens carries: copies of rows, and shares left where a place gets only one.
 

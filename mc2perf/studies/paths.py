@@ -18,9 +18,10 @@ from mc2perf.rules.selector import CAPS, capacity, selected
 from mc2perf.scenario import Scenario
 from mc2perf.study import Study, study_of
 from mc2perf.units import Num
-from mc2perf.workload.experts import Routing, expert_path
+from mc2perf.workload.experts import expert_path
 from mc2perf.workload.layer import routing_of
 from mc2perf.workload.parts import Segments, time_of
+from mc2perf.workload.routing import Routing
 
 Times = NDArray[np.float64]
 

@@ -17,7 +17,8 @@ from mc2perf.problems import InputError
 from mc2perf.readers.skew import read_skew
 from mc2perf.skew import Busiest, Group, Skew
 from mc2perf.validating.questions import EXCHANGES, GROUPED_MATMUL, number
-from mc2perf.workload.experts import Routing, arrival
+from mc2perf.workload.dispatch import arrival
+from mc2perf.workload.routing import Routing
 
 EVEN = str(Skew())
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mc2perf.costs import Cost, Costs
+from mc2perf.costs import Cost, Costs, joined
 from mc2perf.equations import steps, training
 from mc2perf.model import Attention
 from mc2perf.units import Num
-from mc2perf.workload.experts import joined
 from mc2perf.workload.layout import Layout
 from mc2perf.workload.parts import Segment, Segments
 

@@ -12,8 +12,8 @@ from mc2perf.model import Experts
 from mc2perf.operators import DTYPES, Operator, computed_in
 from mc2perf.skew import Busiest
 from mc2perf.units import Num
-from mc2perf.workload.experts import Routing
 from mc2perf.workload.parts import Pair, PairPieces, Segment, Segments
+from mc2perf.workload.routing import Routing
 
 ACCUMULATE_BYTES = 8.0
 """A partial sum is read and written once more per piece as float32. [B]"""

@@ -8,10 +8,11 @@ from functools import partial
 from mc2perf.costs import Costs
 from mc2perf.model import LayerGroup, Model
 from mc2perf.units import Num
-from mc2perf.workload.experts import Routing, expert_path, expert_path_backward
+from mc2perf.workload.experts import expert_path, expert_path_backward
 from mc2perf.workload.layout import Layout
 from mc2perf.workload.mixers import Mixers
 from mc2perf.workload.parts import ExpertPath, Part, Plain, Segment, Segments, Slices, all_segments
+from mc2perf.workload.routing import Routing
 
 LOSS_BYTES = {True: (12.0, 12.0), False: (38.0, 14.0)}
 """Bytes per token and vocabulary entry of a loss, forward and backward: fused, and pass by pass.

@@ -15,7 +15,7 @@ from mc2perf.costs import Cost, Costs
 from mc2perf.model import Model
 from mc2perf.operators import DTYPES, unquantised
 from mc2perf.units import Num
-from mc2perf.workload.experts import FUSED_GRADIENT_BYTES, summed_apart
+from mc2perf.workload.gradients import FUSED_GRADIENT_BYTES, summed_apart
 from mc2perf.workload.layout import Layout
 from mc2perf.workload.parts import Pair, PairPieces, Part, Plain, Segment, Segments
 
