@@ -114,9 +114,9 @@ class ExpertSizes(NamedTuple):
     ep: float
     experts: float
     top_k: float
-    hidden: float
-    width: float
-    up: float
+    hidden: Num
+    width: Num
+    up: Num
     shared: float
 
     @classmethod
@@ -135,7 +135,7 @@ class ExpertSizes(NamedTuple):
     def of_layer(cls, scenario: Scenario, ranks: float) -> ExpertSizes:
         """The experts of ``moe_layer``."""
         assert scenario.m is not None and scenario.n is not None and scenario.k is not None
-        hidden, width = float(scenario.k), float(scenario.n)
+        hidden, width = scenario.k, scenario.n
         return cls(
             rows=scenario.m * scenario.top_k, ep=ranks, experts=scenario.experts_per_rank * ranks,
             top_k=scenario.top_k, hidden=hidden, width=width, up=2.0 * width, shared=scenario.shared_width,

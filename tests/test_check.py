@@ -149,6 +149,20 @@ def test_every_mend_of_a_model_holds_when_asked_again() -> None:
 # --- words, knobs, exits ---------------------------------------------------------------------------------
 
 
+def test_widths_of_an_expert_layer_are_searched_and_hold_when_asked_again() -> None:
+    """Many widths are tried at once; the window of a shorter hidden size fits."""
+    layer: dict[str, Any] = {
+        "m": 64, "n": 2048, "k": 7168, "ranks": 16, "experts_per_rank": 16, "top_k": 8,
+        "hardware": "atlas_800t_a3",
+    }  # fmt: skip
+    version = "v2, v3 fullmesh_v1"
+    check = judged("moe_layer", "moe_distribute_dispatch", **layer)[version]
+    widths = [change.value for (change,) in check.mends if change.field == "k"]
+    assert check.status == "refused" and widths
+    changed = judged("moe_layer", "moe_distribute_dispatch", **layer | {"k": widths[0]})
+    assert changed[version].status == "legal"
+
+
 def test_knob_or_outcome(run: Callable[[str], Ran]) -> None:
     _, out, _ = run("mc2perf check all_gather_matmul -m 1024 -n 4096 -k 4096 --ranks 8")
     assert "an outcome, no knob: CANN's tiling chooses the tile count (commTurn accepts only 0)" in out
