@@ -298,6 +298,8 @@ def _explanation(study: Study, answer: Answer) -> tuple[Step, ...]:
     for part in main_layer(study).forward:
         _replay(study, part, best, tiles)
         ledger.recording = False
+        if isinstance(part, Pair) and ledger.steps[-1].equation == "longest_path" and _fuses(best):
+            ledger.steps.append(explaining.of_fused(part.name, ledger.steps[-1], part.build(1.0, False)))
         sums.append(explaining.of_part(part.name, all_segments(part)))
         ledger.recording = True
         ledger.steps.append(sums[-1])

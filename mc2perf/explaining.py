@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from mc2perf.answer import Step
-from mc2perf.workload.parts import Segments
+from mc2perf.workload.parts import PairPieces, Segments
 
 
 def of_part(name: str, segments: Segments) -> Step:
@@ -26,6 +26,15 @@ def of_part(name: str, segments: Segments) -> Step:
     terms = [(s.name, _number(s.cost.work)) for s in segments]
     terms += [(f"launch of {s.name}", _number(s.cost.launch)) for s in segments if np.any(s.cost.launch)]
     return _sum(f"{name}: one after the other, with launches", terms)
+
+
+def of_fused(name: str, makespan: Step, once: PairPieces) -> Step:
+    """A fused kernel: its pipeline, the launch of both sides, what goes before and what follows."""
+    total = makespan.value[0] if isinstance(makespan.value, tuple) else makespan.value
+    terms = [("makespan", _number(total))]
+    terms += [(f"launch of {s.name}", _number(s.cost.launch)) for s in (once.comm, *once.compute)]
+    terms += [(s.name, _number(s.cost.time)) for s in (*once.prefix, *once.after)]
+    return _sum(f"{name}: fused, with launches and what is not fused", terms)
 
 
 def of_layer(parts: Sequence[Step]) -> Step:

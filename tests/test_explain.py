@@ -145,6 +145,19 @@ def test_printed_kernels_add_up_to_the_printed_table(name: str) -> None:
         assert answer.steps[-2].value == pytest.approx(sum(best.segments.values()), rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in QUESTIONS if name.endswith(", mc2") and name.split(",")[0] in OPERATORS]
+)
+def test_a_fused_kernel_adds_up_to_the_whole_answer(name: str) -> None:
+    target, given = QUESTIONS[name]
+    answer = estimate(target, explain=True, **given)
+    fused = [step for step in answer.steps if step.label.startswith(f"{target}: fused, with launches")]
+    best = answer.best
+    assert best is not None and len(fused) == (best.schedule == "mc2" and best.pieces > 1)
+    for step in fused:
+        assert step.value == pytest.approx(best.total_time, rel=1e-9)
+
+
 def test_lines_fit_on_a_terminal() -> None:
     text = to_explanation(estimate("deepseek-v3", explain=True, schedule="mc2", ep=8))
     assert max(map(len, text.splitlines())) <= 112
