@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,7 +17,9 @@ from mc2perf.api import estimate
 from mc2perf.equations.beside import beside
 from mc2perf.equations.overlap import lockstep, stretched
 from mc2perf.equations.stage_order import Work
+from mc2perf.evaluate import estimate as evaluate
 from mc2perf.footprint import footprint_of
+from mc2perf.model import LayerGroup
 from mc2perf.outcomes.outcome import serial_outcome
 from mc2perf.passes import Passes
 from mc2perf.pipelines import PIPELINES, Pipeline
@@ -219,6 +222,18 @@ def test_turns_hold_all_that_a_stage_runs(recompute: str) -> None:
         for turns, whole in ((passes.forward_turns(i), parts.forward), (passes.backward_turns(i), backward)):
             assert sum(turns[0]) == close(np.asarray(whole.timing.compute).item())
             assert sum(turns[1]) == close(np.asarray(whole.timing.comm).item())
+
+
+@pytest.mark.parametrize("pipeline", ["1f1b", "zb-h1", "dualpipe", "dualpipev"])
+def test_stages_of_idle_layers_hand_on_what_they_get(pipeline: str) -> None:
+    """Layers that compute nothing may be a whole stage of their own, as launch scripts have them."""
+    whole = load_model("llama-2-7b")
+    idle = LayerGroup(count=24, mixer=None, ffn=None)
+    model = replace(whole, layers=(replace(whole.layers[0], count=8), idle))
+    asked: Any = {"tp": 4.0, "pp": 4.0, "dp": 1.0, "nodes": 2.0, "global_batch_size": 16.0}
+    scenario = Scenario(target="llama-2-7b", hardware="atlas_800t_a2", pipeline=pipeline, **asked)
+    found = evaluate(scenario, load_machine("atlas_800t_a2"), model)
+    assert all(step.total_time > 0.0 and step.bubble_share < 1.0 for step in found.rows if step.legal)
 
 
 def test_blocks_are_of_a_stage_whatever_it_is_cut_into() -> None:
