@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from mc2perf.pipelines import pipeline_of
 from mc2perf.problems import did_you_mean
 from mc2perf.reasons import Reason, fractional, refuse, said, said_once
 from mc2perf.scenario import COC_PARTS, DRAFTS, Scenario, columns_of, inputs, is_operator
+from mc2perf.skew import Busiest
 from mc2perf.units import Num
 from mc2perf.workload.decode import Cache
 from mc2perf.workload.fused import Sizes
@@ -195,7 +196,28 @@ def model_layout(
     InputError
         What leaves no row, one line per problem.
     """
-    problems: list[str | Reason] = [*misplaced(scenario), *machine_problems(scenario, machine)]
+    degrees = _degrees(scenario, machine, model)
+    problems = list(_model_problems(scenario, machine, model, degrees))
+    group = model_group(scenario, model, degrees.ep - min(scenario.shared_expert_ranks, degrees.ep - 1.0))
+    reasons = refuse(said_once([*problems, *skew_problems(scenario, group)]))
+    layout = _laid_out(scenario, model, degrees, busiest_of(scenario, group))
+    near = float(next(iter(machine.tiers.values())).ranks)
+    inside = min(layout.ep, max(near // layout.expert_stride("ep"), 1.0))
+    return replace(layout, servers=float(math.ceil(layout.ep / inside))), degrees.npus, reasons
+
+
+class _Degrees(NamedTuple):
+    """NPUs that a model takes, in all and of a stage, and how its experts and copies lie on them."""
+
+    npus: float
+    stage: float
+    dp: float
+    ep: float
+    etp: float
+
+
+def _degrees(scenario: Scenario, machine: Machine, model: Model) -> _Degrees:
+    """What was asked for, and what defaults stand for."""
     replica = scenario.tp * scenario.cp * scenario.pp
     experts = (scenario.ep or 1.0) * (scenario.etp or 1.0) * scenario.pp
     npus = npus_of(scenario, machine, max(replica * (scenario.dp or 1.0), experts))
@@ -205,43 +227,52 @@ def model_layout(
     stage = npus // scenario.pp
     ep = scenario.ep or (1.0 if scenario.tp > 1 else default_ep(count, max(stage, 1.0)))
     etp = scenario.etp or (scenario.tp if ep == 1.0 else 1.0)
-    problems += parallel_problems(scenario, machine, model, npus, ep)
-    problems += layout_problems(scenario, model, ep, etp, stage)
+    return _Degrees(npus, stage, npus / replica, ep, etp)
+
+
+def _model_problems(
+    scenario: Scenario, machine: Machine, model: Model, degrees: _Degrees
+) -> Iterator[str | Reason]:
+    """What a model, its layout and its batch contradict."""
+    yield from misplaced(scenario)
+    yield from machine_problems(scenario, machine)
+    yield from parallel_problems(scenario, machine, model, degrees.npus, degrees.ep)
+    yield from layout_problems(scenario, model, degrees.ep, degrees.etp, degrees.stage)
+    yield from _batch_problems(scenario, *_batch(scenario))
+    yield from step_problems(scenario, model, degrees.dp)
+    yield from serving_problems(scenario)
+    yield from shared_rank_problems(scenario, model, degrees.ep, degrees.etp)
+
+
+def _laid_out(scenario: Scenario, model: Model, degrees: _Degrees, busiest: Busiest) -> Layout:
+    """The layout as if experts never left a server."""
     samples, seq_len = _batch(scenario)
-    problems += _batch_problems(scenario, samples, seq_len)
-    problems += step_problems(scenario, model, npus / replica)
-    problems += serving_problems(scenario)
-    problems += shared_rank_problems(scenario, model, ep, etp)
-    group = model_group(scenario, model, ep - min(scenario.shared_expert_ranks, ep - 1.0))
-    problems += skew_problems(scenario, group)
-    reasons = refuse(said_once(problems))
-    tokens = samples * seq_len / (scenario.tp * scenario.cp)
-    layout = Layout(
-        tokens=tokens,
+    return Layout(
+        tokens=samples * seq_len / (scenario.tp * scenario.cp),
         seq_len=seq_len,
         logit_rows=samples if scenario.phase == "prefill" else None,
         tp=scenario.tp,
         sp=scenario.sp,
         cp=scenario.cp,
         pp=scenario.pp,
-        dp=npus / replica,
+        dp=degrees.dp,
         copies=float(pipeline_of(scenario.pipeline, scenario.vpp).copies),
-        ep=ep,
+        ep=degrees.ep,
         servers=1.0,
         dtype=scenario.cube_dtype if model.experts else scenario.dtype,
         expert_dtype=scenario.dtype,
         dispatch_dtype=dispatch_dtype(scenario),
         combine_dtype=combine_dtype(scenario),
         attention_dtype=attention_dtype(scenario),
-        busiest=busiest_of(scenario, group),
+        busiest=busiest,
         redundant=scenario.redundant_experts or 0.0,
         shared_ranks=scenario.shared_expert_ranks,
         capacity_factor=scenario.capacity_factor,
-        etp=etp,
+        etp=degrees.etp,
         order=tuple(scenario.rank_order.split("-")),
         ulysses=ulysses_of(scenario),
         balanced=scenario.cp_balanced,
-        dispatcher=dispatcher_of(scenario, ep, etp),
+        dispatcher=dispatcher_of(scenario, degrees.ep, degrees.etp),
         grouped=scenario.grouped_matmul,
         fused_permute=scenario.fused_permute,
         fused_gradients=scenario.gradient_accumulation_fusion,
@@ -249,9 +280,6 @@ def model_layout(
         pad=scenario.pad_to_capacity,
         dynamic=scenario.phase == "train" and not (scenario.capacity_factor and scenario.pad_to_capacity),
     )
-    near = float(next(iter(machine.tiers.values())).ranks)
-    inside = min(ep, max(near // layout.expert_stride("ep"), 1.0))
-    return replace(layout, servers=float(math.ceil(ep / inside))), npus, reasons
 
 
 def dispatcher_of(scenario: Scenario, ep: float, etp: float) -> str:
