@@ -22,13 +22,16 @@ class Row:
     communication over total; ``hidden_ratio`` the share of the communication that computation covers;
     ``overlap_efficiency`` the saved time over the most that overlap can save; ``speedup`` serial over
     total; ``ceiling`` the most that overlapping the uncut work can give: serial time over the longer of
-    its two engines' sums. ``tiles`` are the rows of tiles that differ in length.
+    its two engines' sums. All pieces hold ``piece_rows``, or all but one, which holds ``rest_rows`` and runs
+    first or last; ``tiles`` are then the rows of each, and ``cuts`` those of every count of the curve.
     ``traffic`` is communication by parallel group, and what of it is exposed.
     """
 
     schedule: str
     pieces: int = 1
     piece_rows: float = 0.0
+    rest_rows: float = 0.0
+    rest_first: float = 0.0
     tiles: tuple[float, ...] = ()
     reason: str = ""
     legal: bool = True
@@ -56,6 +59,7 @@ class Row:
     default_pieces: int = 0
     default_time: float = 0.0
     curve: dict[int, float] = field(default_factory=dict)
+    cuts: dict[int, tuple[float, ...]] = field(default_factory=dict)
     segments: dict[str, float] = field(default_factory=dict)
     backward_segments: dict[str, float] = field(default_factory=dict)
     traffic: dict[str, tuple[float, float]] = field(default_factory=dict)

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mc2perf.cutting import CUTS
 from mc2perf.operators import DTYPES, unquantised
 from mc2perf.pipelines import pipeline_of
 from mc2perf.scenario import Scenario
 from mc2perf.skew import Drawn
 from mc2perf.study import Study
+from mc2perf.workload.parts import Pair
 
 NOISE = 1.02
 """A fullest rank below this times the mean is not worth saying."""
@@ -25,7 +27,7 @@ def assumptions_of(study: Study) -> tuple[str, ...]:
         "read from memory once per matmul (cold L2)" if scenario.l2 == "cold" else "in L2 where they fit"
     )
     said = [
-        "pieces are equal; a remainder counts as a full share of a piece",
+        *_pieces(study),
         f"{_routing(study)}no congestion; no jitter between ranks, so a ring deeper than 2 changes little",
         f"weights are {weights}",
         *_widened(study),
@@ -83,6 +85,17 @@ def _where_shared_experts_run(study: Study) -> str:
         f"{layout.shared_ranks:g} of {layout.ep:g} ranks hold shared experts alone, each for the tokens of"
         f" {np.ceil(layout.ep / layout.shared_ranks):g} ranks; the slower kind of rank sets the pace"
     )
+
+
+def _pieces(study: Study) -> Iterator[str]:
+    """How work is taken to be cut: rows of tiles, and everything else."""
+    parts = [part for _, part in study.parts()]
+    in_tiles = [part for part in parts if isinstance(part, Pair) and part.ranks > 1 and not part.experts]
+    if len(in_tiles) < len(parts):
+        yield "pieces are equal; a remainder counts as a full share of a piece"
+    if in_tiles and study.scenario.policy not in CUTS:
+        even = ", as even as they can be" if study.scenario.tile_cnt is not None else ""
+        yield f"tiles are whole base blocks of one length{even}; the first or last one holds what is left"
 
 
 def _routing(study: Study) -> str:

@@ -12,7 +12,7 @@ from mc2perf.table import Column
 
 RESULTS = (
     Column("pieces", "1", "tiles, micro-batches, local experts or batches that the schedule cuts into"),
-    Column("piece_rows", "1", "rows or tokens of one piece"),
+    Column("piece_rows", "1", "rows or tokens of one piece; of all but one where they differ"),
     Column("total_time", "s", "time of the operator, or of the phase asked for"),
     Column("serial_time", "s", "the same with nothing overlapped"),
     Column("compute_time", "s", "stand-alone sum of all computation"),
@@ -34,6 +34,8 @@ RESULTS = (
     Column("flat_last", "1", "largest count up to which all are within 2 % of the best"),
     Column("imbalance", "1", "rows of the busiest rank over the mean of all ranks, as --skew says"),
     Column("hottest_expert", "1", "rows of the busiest expert or copy over the mean of all"),
+    Column("rest_rows", "1", "rows of the one piece that holds what is left; empty: all are equal"),
+    Column("rest_first", "1", "1 if that piece runs first, 0 if it runs last; empty: all are equal"),
 )
 """Numbers of a schedule."""
 
@@ -77,7 +79,7 @@ OF_SCHEDULE = (
     "schedule", "pieces", "piece_rows", "total_time", "serial_time", "compute_time", "comm_time",
     "compute_stretch", "exposed_comm_time", "free_time", "host_time", "comm_ratio", "hidden_ratio",
     "overlap_efficiency", "speedup", "ceiling", "tokens_per_second", "bound", "reason", "mfu", "bubble_share",
-    "time_per_output_token",
+    "time_per_output_token", "rest_rows", "rest_first",
 )  # fmt: skip
 """What an answer says of every schedule, in the order of its records; names are only ever appended."""
 

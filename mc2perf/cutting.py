@@ -1,4 +1,4 @@
-"""How a fused operator is cut: every feasible count, the best by formula, CANN's tiles, unequal ones.
+"""How a fused operator is cut: every count and length, the best by formula, CANN's tiles, unequal ones.
 
 Whoever chooses, one cost prices the cut.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,11 @@ from mc2perf.equations.overlap import Overlap
 from mc2perf.policies import uneven
 from mc2perf.policies.cann import cann_tiling
 from mc2perf.policies.closed_form import Affine, Numbers, affine_through, neighbours, two_stage_branches
+from mc2perf.policies.scan import lengths_to_try
 from mc2perf.problems import InputError
 from mc2perf.reasons import Reason
 from mc2perf.schedules import Conditions, Timing
-from mc2perf.study import Counts, Study, limits_of, refused_at, tile_counts
+from mc2perf.study import Counts, Study, cut_into, limits_of, refused_at, tile_counts
 from mc2perf.timeline import Timeline
 from mc2perf.units import Num
 from mc2perf.workload.parts import Pair, launch_of, work_of
@@ -34,17 +36,46 @@ class Cut:
     why: str = ""
 
 
-# --- equal tiles: a count for every row --------------------------------------------------------------------
+# --- tiles of one length and a shorter one: a count for every row ------------------------------------------
+
+
+def fused(study: Study, pair: Pair, tried: Counts) -> tuple[Timing, Counts]:
+    """A fused pair at every count worth trying, and how its rows are cut then: as is fastest."""
+    counts = counts_to_price(study, pair, tried)
+    timing, first = schedules.pair_in_tiles(pair, counts.cut, study.conditions(pair))
+    return timing, counts._replace(tiles=counts.cut._replace(rest_first=first))
+
+
+def _best_lengths(study: Study, pair: Pair, cuts: Counts) -> Counts:
+    """Of counts in several lengths, which lie side by side, the fastest one each."""
+    assert cuts.tiles is not None
+    ends = np.append(np.flatnonzero(np.diff(cuts.pieces[0])) + 1, cuts.pieces.shape[-1])
+    if len(ends) == cuts.pieces.shape[-1]:
+        return cuts
+    total, first = schedules.makespan_in_tiles(pair, cuts.tiles, study.conditions(pair))
+    times = np.where(refused_at(cuts.refused), np.inf, total)
+    pairs = zip((0, *ends[:-1]), ends, strict=True)
+    best = np.stack([start + np.argmin(times[:, start:end], axis=-1) for start, end in pairs], axis=-1)
+
+    def pick(values: Num) -> NDArray[Any]:
+        return np.take_along_axis(np.broadcast_to(values, times.shape), best, axis=-1)
+
+    picked = cuts._replace(tiles=cuts.tiles._replace(rest_first=first)).mapped(pick)
+    counts = cuts.pieces[:, ends - 1]
+    return picked._replace(pieces=counts, tiles=picked.cut._replace(pieces=counts))
 
 
 def counts_to_price(study: Study, pair: Pair, tried: Counts) -> Counts:
-    """The counts worth pricing: every feasible one, or by formula a few per row."""
-    if study.scenario.policy != "closed_form" or tried.asked or pair.experts or tried.pieces.size == 1:
+    """The cuts worth pricing: every feasible count in several lengths, or by formula a few counts per row."""
+    if tried.asked or pair.experts or tried.pieces.size == 1:
         return tried.worth_trying()
+    if study.scenario.policy != "closed_form":
+        cuts = cut_into(study, pair, *lengths_to_try(tried.pieces)).worth_trying()
+        return _best_lengths(study, pair, cuts)
     feasible = ~np.broadcast_to(refused_at(tried.refused), (_rows(pair), tried.pieces.shape[-1]))
     most = tried.pieces[0][tried.pieces.shape[-1] - 1 - np.argmax(feasible[:, ::-1], axis=-1)]
     chosen = _by_formula(study, pair, feasible, tried.pieces, most)
-    return Counts(np.stack([np.ones_like(chosen), chosen], axis=-1))
+    return cut_into(study, pair, np.stack([np.ones_like(chosen), chosen], axis=-1))
 
 
 def _rows(pair: Pair) -> int:
@@ -137,11 +168,12 @@ CUTS: dict[str, Callable[[Study, Pair], Cut]] = {"cann": cut_by_cann, "uneven": 
 def priced(study: Study, pair: Pair, tiles: Sequence[float]) -> tuple[Timing, Timeline]:
     """What a fused operator takes with these tiles, played piece by piece.
 
-    Equal tiles give what :func:`mc2perf.schedules.pair_mc2` gives in closed form.
+    Tiles that are equal but for a shorter one at an end give what :func:`mc2perf.schedules.pair_in_tiles`
+    gives in closed form.
     """
     on = study.conditions(pair)
     cut = len(tiles) > 1
-    pieces = _one(pair.rows) / np.array([tiles])
+    pieces = sum(tiles) / np.array([tiles])
     p = pair.build_inside(pieces, cut and pair.local_first and on.buffers > 1)
     compute = np.broadcast_to(work_of(p.compute) + (on.round_cost if cut else 0.0), pieces.shape)
     comm = np.broadcast_to(p.comm.cost.work, pieces.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from mc2perf.results import BOUNDS, Results
 from mc2perf.scenario import POLICIES, SCHEDULES, Scenario
 from mc2perf.step import base_line, laid
 from mc2perf.study import Study, main_layer, segments_of, study_of
-from mc2perf.workload.parts import ExpertPath, Pair, Part, all_segments
+from mc2perf.workload.parts import ExpertPath, Pair, Part, Tiles, all_segments
 
 
 def estimate(
@@ -94,11 +95,11 @@ def _cut(study: Study, policy: str, serial: Outcome, base: Results) -> Cut:
     longer = max(row.compute_time, row.comm_time)
     return Cut(
         policy=policy,
-        tiles=outcome.tiles or (rows / row.pieces,) * row.pieces,
+        tiles=row.tiles or (rows / row.pieces,) * row.pieces,
         total_time=row.total_time,
         speedup=row.speedup,
         above_bound=row.total_time / longer - 1.0,
-        why=outcome.why or ("best of every count" if policy == "scan" else "valley of affine costs"),
+        why=outcome.why or ("best of every length" if policy == "scan" else "valley of affine costs"),
     )
 
 
@@ -114,9 +115,11 @@ def _row(study: Study, outcome: Outcome, base: Results) -> Row:
     pieces = int(at["pieces"])
     at |= {"bound": BOUNDS[int(at["bound"])], "pieces": pieces}
     at |= {
-        name: value for name, value in (("mfu", 0.0), ("time_per_output_token", 0.0)) if at[name] != at[name]
+        name: 0.0 for name in ("mfu", "time_per_output_token", "rest_rows", "rest_first") if isnan(at[name])
     }
-    row = Row(schedule=outcome.schedule, reason=outcome.note, tiles=outcome.tiles, **at)
+    row = Row(
+        schedule=outcome.schedule, reason=outcome.note, tiles=outcome.tiles or _unequal(study, at), **at
+    )
     cut = float(pieces) if outcome.tried else 1.0
     forward, backward = segments_of(study, cut)
     row = replace(
@@ -128,7 +131,23 @@ def _row(study: Study, outcome: Outcome, base: Results) -> Row:
     if outcome.tried is None:
         return row
     times = np.where(refused, np.inf, numbers["total_time"]).ravel()
-    return _with_default(study, _over_counts(row, np.ravel(outcome.pieces), times))
+    row = replace(_over_counts(row, np.ravel(outcome.pieces), times), cuts=_cuts(study, numbers))
+    return _with_default(study, row)
+
+
+def _unequal(study: Study, at: dict[str, Any]) -> tuple[float, ...]:
+    """Rows of an operator's tiles in their order, if one is shorter; pairs of a model have their own."""
+    if study.model is not None or not at["rest_rows"]:
+        return ()
+    return Tiles(at["pieces"], at["piece_rows"], at["rest_rows"], at["rest_first"]).in_order()
+
+
+def _cuts(study: Study, numbers: Results) -> dict[int, tuple[float, ...]]:
+    """Tiles of every count of which one is longer or shorter."""
+    names = ("pieces", "piece_rows", "rest_rows", "rest_first")
+    columns = np.broadcast_arrays(*(numbers[name] for name in names))
+    found = (dict(zip(names, row, strict=True)) for row in np.stack(columns, axis=-1).reshape(-1, 4).tolist())
+    return {int(at["pieces"]): _unequal(study, at) for at in found if not isnan(at["rest_rows"])}
 
 
 def _traffic(outcome: Outcome, best: NDArray[np.intp]) -> dict[str, tuple[float, float]]:
@@ -280,10 +299,10 @@ def _watch(study: Study, rows: tuple[Row, ...]) -> None:
     study.costs.watching = False
 
 
-def _tiles(study: Study, rows: tuple[Row, ...]) -> dict[str, float]:
-    """Best tile counts of the pairs, if any row fuses them."""
+def _tiles(study: Study, rows: tuple[Row, ...]) -> dict[str, Tiles]:
+    """Best tiles of the pairs, if any row fuses them."""
     pairs = study.of_kind(Pair) if any(_fuses(row) for row in rows) else []
-    return {part.name: best_tiles(study, part)[1].item() for part in pairs}
+    return {part.name: best_tiles(study, part)[1] for part in pairs}
 
 
 def _explanation(study: Study, answer: Answer) -> tuple[Step, ...]:
@@ -316,7 +335,7 @@ def _fuses(row: Row) -> bool:
     return row.legal and row.schedule == "mc2" and not row.reason
 
 
-def _replay(study: Study, part: Part, best: Row, tiles: dict[str, float]) -> None:
+def _replay(study: Study, part: Part, best: Row, tiles: dict[str, Tiles]) -> None:
     """Price one part once more, as the best row did."""
     communicates = getattr(part, "ranks", 1.0) > 1
     if isinstance(part, ExpertPath) and communicates and best.schedule == "micro_batch":

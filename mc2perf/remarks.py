@@ -33,7 +33,6 @@ CODES = {
     "COC_EXCLUDES_MC2": "CoC and MC2 cannot be switched on together",
     "TILE_CNT_IS_CANN_S": "the library chooses the tile count",
     "RANKS_UNDOCUMENTED": "fused across servers with more ranks than the operator's document lists",
-    "TILES_UNEVEN": "no equal tiles of whole base blocks; CANN cuts unequal ones",
     "TILE_REFUSED": "some tile counts break a limit of the machine",
     "PEER_WINDOW": "bytes per peer are outside the operator's window",
     "WIRING_UNDOCUMENTED": "fused over links that the operator's document does not list",
@@ -65,7 +64,6 @@ def remarks_of(
     if best.speedup > best.ceiling * CLEARLY:
         yield Remark("BEYOND_OVERLAP", _beyond(best))
     yield from _slower(rows)
-    yield from _uncut(scenario, study, rows)
     yield from _software(scenario, rows)
     yield from _ruled(study, rows)
     yield from _limits(refused_tiles)
@@ -132,19 +130,6 @@ def _beyond(best: Row) -> str:
         f"{gain}: the pieces stay below a cliff of a message-size curve that the whole message does not; "
         "cutting the unfused work would gain most of it as well"
     )
-
-
-def _uncut(scenario: Scenario, study: Study, rows: tuple[Row, ...]) -> Iterator[Remark]:
-    """Say when equal tiles leave an operator uncut that its library would cut."""
-    chosen = scenario.tile_cnt is not None or scenario.policy not in ("scan", "closed_form")
-    if chosen or scenario.target not in OPERATORS or OPERATORS[scenario.target].grouped:
-        return
-    base = float(study.costs.machine.cube.base_block.m)
-    size = float(np.asarray(study.rows).item())
-    for row in rows:
-        if row.schedule == "mc2" and row.legal and len(row.curve) == 1 and size >= 2.0 * base:
-            text = f"m {size:g} has no equal tiles of whole base blocks ({base:g} rows): priced in one piece"
-            yield Remark("TILES_UNEVEN", f"{text}; --policy all shows what CANN's unequal tiles take")
 
 
 def _slower(rows: tuple[Row, ...]) -> Iterator[Remark]:

@@ -27,6 +27,7 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS, unquantised
 from mc2perf.pipelines import pipeline_of
+from mc2perf.policies import scan
 from mc2perf.problems import did_you_mean
 from mc2perf.reasons import Reason, fractional, refuse, said, said_once
 from mc2perf.scenario import COC_PARTS, DRAFTS, Scenario, columns_of, inputs, is_operator
@@ -164,9 +165,14 @@ def _tile_problems(scenario: Scenario, tiles: Num, grouped: bool) -> Iterator[Re
     whole = getattr(scenario, word)
     if whole is not None:
         one = np.size(whole) == np.size(tiles) == 1
-        said_of = f"{word} = {said(whole)} does not divide into {said(tiles)} tiles"
-        many = f"{word} does not divide into tile_cnt tiles"
-        yield Reason(f"tile_cnt: {said_of if one else many}; write a divisor", fractional(whole / tiles))
+        cut = f"{said(tiles) if one else 'tile_cnt'} tiles"
+        size = f"{word} = {said(whole)}" if one else word
+        if grouped:
+            why, where = f"{size} does not divide into {cut}; write a divisor", fractional(whole / tiles)
+        else:
+            where = scan.cut(whole, np.asarray(tiles), 1.0).none_left
+            why = f"{size} leaves nothing for the last of {cut}; write fewer"
+        yield Reason(f"tile_cnt: {why}", where)
     if scenario.schedule == "coc":
         yield Reason(
             f"tile_cnt: CoC cuts into 1, 2, 4 or 8 parts, not {said(tiles)}", ~np.isin(tiles, COC_PARTS)

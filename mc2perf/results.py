@@ -90,6 +90,8 @@ DEFINITIONS: dict[str, Callable[[Results], Num]] = {
     "imbalance": lambda r: r.study.imbalance,
     "hottest_expert": lambda r: r.study.hottest_expert,
     "piece_rows": lambda r: r.outcome.piece_rows,
+    "rest_rows": lambda r: _of_the_rest(r.outcome, "rest_rows"),
+    "rest_first": lambda r: _of_the_rest(r.outcome, "rest_first"),
     "total_time": lambda r: r.total,
     "serial_time": lambda r: r.serial,
     "compute_time": lambda r: r.compute,
@@ -114,6 +116,13 @@ DEFINITIONS: dict[str, Callable[[Results], Num]] = {
     "bound": lambda r: r.bound,
 }
 """The words of results: what each of them is, row by row."""
+
+
+def _of_the_rest(outcome: Outcome, name: str) -> Numbers:
+    """What is true of the one piece of another length; not-a-number where all are equal."""
+    if outcome.rest_rows is None:
+        return np.full((1, 1), np.nan)
+    return np.where(np.not_equal(outcome.rest_rows, outcome.piece_rows), getattr(outcome, name), np.nan)
 
 
 def ratio(above: Num, below: Num) -> Numbers:

@@ -19,7 +19,7 @@ SCHEDULES = ("serial", "mc2", "micro_batch", "coc", "dual_batch")
 """How communication and computation are laid over each other."""
 
 POLICIES = ("scan", "closed_form", "cann", "uneven")
-"""How pieces are cut: the best of all counts, the best by formula, as CANN would, of unequal length."""
+"""How pieces are cut: the best of all counts and lengths, by formula, as CANN would, in any lengths."""
 
 SPLIT_AXES = ("m", "n", "k")
 CP_KINDS = ("ring", "ulysses", "hybrid")

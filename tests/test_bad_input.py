@@ -132,8 +132,11 @@ FLAGS = [
         "tp: is for models; 'all_to_all_matmul' is an operator; leave it out",
     ]),
     (("all_to_all_matmul", "-m", "8"), ["n: is missing; write -n NUMBER", "k: is missing; write -k NUMBER"]),
-    ((*OPERATOR, "--tile-cnt", "3"), "tile_cnt: m = 8192 does not divide into 3 tiles; write a divisor"),
-    ((*OPERATOR, "--split-axis", "k", "--tile-cnt", "5"), "tile_cnt: k = 7168 does not divide into 5 tiles; write a divisor"),
+    ((*OPERATOR, "--tile-cnt", "9000"), "tile_cnt: m = 8192 leaves nothing for the last of 9000 tiles; write fewer"),
+    (
+        (*OPERATOR, "--split-axis", "k", "--tile-cnt", "7000"),
+        "tile_cnt: k = 7168 leaves nothing for the last of 7000 tiles; write fewer",
+    ),
     ((*OPERATOR, "--split-axis", "j"), "split_axis: 'j' is not known; write one of k, m, n"),
     ((*OPERATOR, "--experts-per-rank", "2"), "experts_per_rank: all_to_all_matmul has no experts; leave it out"),
     (

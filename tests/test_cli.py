@@ -357,7 +357,7 @@ def test_set_changes_the_answer_as_the_profile_would() -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [("no-such-model",), (*OPERATOR, "--tile-cnt", "3"), (*OPERATOR, "--dtype", "x")]
+    "args", [("no-such-model",), (*OPERATOR, "--tile-cnt", "1000000"), (*OPERATOR, "--dtype", "x")]
 )
 def test_an_existing_file_survives_a_failing_run(args: tuple[str, ...]) -> None:
     for name in ("out.json", "saved.yaml"):

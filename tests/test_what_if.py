@@ -23,7 +23,7 @@ from mc2perf.study import Study, study_of
 from mc2perf.sweeping import about, ask_sweep
 from mc2perf.units import Num
 from mc2perf.what_if import LAID_OUT, what_if_of
-from mc2perf.workload.parts import ExpertPath, Pair, Part
+from mc2perf.workload.parts import ExpertPath, Pair, Part, Tiles
 from mc2perf.writers.tables.what_if import WhatIf, values
 
 CLOSE = 1e-9
@@ -84,12 +84,11 @@ def told(
 ) -> dict[str, float]:
     """What the schedules say of a machine with the pieces chosen on another one."""
     study, first = (study_for(scenario, m) for m in (machine, base))
-    fused = schedule == "mc2" and study.model is not None
     times, serials = [schedules.NOTHING] * 2, [schedules.NOTHING] * 2
     back = [way for layer in study.layers for way in [0] * len(layer.forward) + [1] * len(layer.backward)]
     for way, (count, part), (_, before) in zip(back, study.parts(), first.parts(), strict=True):
-        cut = best_tiles(first, before)[1] if fused and isinstance(before, Pair) else pieces
-        times[way] += priced(study, part, schedule, cut).times(count)
+        tiles = best_tiles(first, before)[1] if schedule == "mc2" and isinstance(before, Pair) else None
+        times[way] += priced(study, part, schedule, pieces, tiles).times(count)
         serials[way] += schedules.pair_serial(part).times(count)
     host = sum(float(t.launches) * study.host_per_launch for t in times)
     total, alone = (one(study.issued(*passes)) for passes in (times, serials))
@@ -103,11 +102,12 @@ def one(number: Num) -> float:
     return float(np.asarray(number).item())
 
 
-def priced(study: Study, part: Part, schedule: str, pieces: Num) -> schedules.Timing:
+def priced(study: Study, part: Part, schedule: str, pieces: Num, tiles: Tiles | None) -> schedules.Timing:
     """A part under a schedule."""
     match schedule, part:
         case "mc2", Pair():
-            return schedules.pair_mc2(part, pieces, study.conditions(part))
+            assert tiles is not None
+            return schedules.pair_mc2(part, tiles, study.conditions(part))
         case "coc", Pair():
             return schedules.pair_parts(part, pieces, study.conditions(part))
         case "micro_batch", ExpertPath():
@@ -251,7 +251,7 @@ def test_most_sheets_have_a_bandwidth_that_moves_the_answer_and_a_range() -> Non
 
 @pytest.mark.parametrize("schedule", ["mc2", "coc"])
 def test_a_changed_cell_says_what_an_estimate_with_that_bandwidth_says(schedule: str) -> None:
-    sheet = sheet_of(OPERATORS[0], loaded_machine("atlas_800i_a2"), schedule)
+    sheet = sheet_of(replace(OPERATORS[0], tile_cnt=4.0), loaded_machine("atlas_800i_a2"), schedule)
     changed = with_values(sheet, link_node=20.0)
     pieces = pieces_of(sheet)
     override = {"tiers.node.link_rate": "20GB/s"}

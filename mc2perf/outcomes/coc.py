@@ -47,8 +47,7 @@ def _coc_counts(study: Study, rows: Num) -> Counts:
     """1, 2, 4 or 8 parts of equal rows, or the number asked for."""
     asked = study.scenario.tile_cnt if study.model is None else None
     odd = Reason(f"CoC needs rows divisible by 2, 4 or 8; m is {said(rows)}", np.asarray(rows) % 2 != 0)
-    if asked is not None:
-        wrong = Reason(f"CoC cuts into 1, 2, 4 or 8 parts, not {said(asked)}", ~np.isin(asked, COC_PARTS))
-        return Counts(np.asarray(asked), (odd, wrong), asked=True)
-    parts = np.array([COC_PARTS], float)
-    return Counts(parts, (odd, Reason("rows do not divide evenly", np.asarray(rows) % parts != 0)))
+    parts = np.array([COC_PARTS], float) if asked is None else np.asarray(asked)
+    wrong = Reason(f"CoC cuts into 1, 2, 4 or 8 parts, not {said(parts)}", ~np.isin(parts, COC_PARTS))
+    uneven = Reason("rows do not divide evenly", np.asarray(rows) % parts != 0)
+    return Counts(parts, (odd, wrong, uneven), asked=asked is not None)

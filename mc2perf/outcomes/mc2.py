@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf import cutting, schedules
 from mc2perf.operators import OPERATORS
-from mc2perf.outcomes.best import Numbers, at_count, best_count
+from mc2perf.outcomes.best import at_count, best_count
 from mc2perf.outcomes.outcome import ONE, Outcome, equal_to_serial, refused_outcome
 from mc2perf.problems import InputError
 from mc2perf.reasons import Reason
 from mc2perf.schedules import Timing
 from mc2perf.study import LaidLayer, Study, refused_at, tile_counts
 from mc2perf.units import Num
-from mc2perf.workload.parts import ExpertPath, Pair, Part
+from mc2perf.workload.parts import ExpertPath, Pair, Part, Tiles
 
 
 def mc2(study: Study, serial: Outcome) -> Outcome:
@@ -53,22 +54,28 @@ def _fused_operator(study: Study, pair: Pair) -> Outcome:
     tried = tile_counts(study, pair)
     if study.scenario.policy in cutting.CUTS and not tried.asked and not pair.experts:
         return _fused_in_tiles(study, pair)
-    counts = cutting.counts_to_price(study, pair, tried)
+    if pair.loads:
+        timing, counts = _at_counts(study, pair, tried.pieces), tried
+    else:
+        timing, counts = cutting.fused(study, pair, tried)
     return Outcome(
         schedule="mc2",
-        layers=_one_part(_at_counts(study, pair, counts.pieces)),
+        layers=_one_part(timing),
         pieces=counts.pieces,
-        piece_rows=pair.rows / counts.pieces,
         refused=(*study.reasons, *_illegal_rows(study), *counts.refused),
         tried=tried,
+        **({"piece_rows": pair.rows / counts.pieces} if pair.experts else _lengths(counts.cut)),
     )
 
 
+def _lengths(tiles: Tiles) -> dict[str, Any]:
+    """What an outcome says of its tiles."""
+    return {"piece_rows": tiles.each, "rest_rows": tiles.rest, "rest_first": tiles.rest_first}
+
+
 def _at_counts(study: Study, pair: Pair, counts: Num) -> Timing:
-    """A fused pair for every count; count by count where its experts differ in load."""
+    """A fused pair for every count of pieces, one by one: its experts differ in load."""
     on = study.conditions(pair)
-    if not pair.loads:
-        return schedules.pair_mc2(pair, counts, on)
     # counts that do not divide the experts are refused: any answer will do
     whole = np.gcd(np.asarray(counts, int), len(pair.loads))
     each = {count: schedules.pair_by_expert(pair, count, on) for count in np.unique(whole).tolist()}
@@ -98,6 +105,8 @@ def _fused_in_tiles(study: Study, pair: Pair) -> Outcome:
         layers=_one_part(timing),
         pieces=len(cut.tiles) * ONE,
         piece_rows=max(cut.tiles) * ONE,
+        rest_rows=min(cut.tiles) * ONE,
+        rest_first=float(cut.tiles[0] < cut.tiles[-1]),
         refused=(*study.reasons, *((refused,) if refused else ())),
         tiles=cut.tiles,
         why=cut.why,
@@ -110,7 +119,7 @@ def _one_part(timing: Timing) -> tuple[LaidLayer, ...]:
 
 
 def _fused_model(study: Study, paths: list[ExpertPath]) -> Outcome:
-    most: Num = ONE
+    most = Tiles(ONE, study.rows, study.rows)
 
     def price(part: Part) -> Timing:
         nonlocal most
@@ -118,24 +127,30 @@ def _fused_model(study: Study, paths: list[ExpertPath]) -> Outcome:
             return schedules.experts_mc2(part, study.conditions(part))
         if isinstance(part, Pair):
             timing, chosen = best_tiles(study, part)
-            most = np.maximum(most, chosen)
+            most = _more_of(most, chosen.scaled(study.rows / part.rows))
             return timing
         return schedules.pair_serial(part)
 
     layers = study.laid(price)
-    pieces = float(paths[0].experts_per_rank) * ONE if paths else most
+    pieces = float(paths[0].experts_per_rank) * ONE if paths else most.pieces
     return Outcome(
         schedule="mc2",
         layers=layers,
         pieces=pieces,
-        piece_rows=study.rows / pieces,
         refused=(*study.reasons, *_illegal_rows(study)),
+        **({"piece_rows": study.rows / pieces} if paths else _lengths(most)),
     )
 
 
-def best_tiles(study: Study, pair: Pair) -> tuple[Timing, Numbers]:
+def _more_of(one: Tiles, other: Tiles) -> Tiles:
+    """Whichever has more pieces, row by row; the first of equals."""
+    more = np.greater(other.pieces, one.pieces)
+    return Tiles(*(np.where(more, b, a) for a, b in zip(one, other, strict=True)))
+
+
+def best_tiles(study: Study, pair: Pair) -> tuple[Timing, Tiles]:
     """A fused pair at its best tile count, row by row."""
-    counts = cutting.counts_to_price(study, pair, tile_counts(study, pair))
-    timing = schedules.pair_mc2(pair, counts.pieces, study.conditions(pair))
+    timing, counts = cutting.fused(study, pair, tile_counts(study, pair))
     best = best_count(np.asarray(timing.total), refused_at(counts.refused))
-    return Timing(*(at_count(value, best) for value in timing)), at_count(counts.pieces, best)
+    tiles = Tiles(*(at_count(value, best) for value in counts.cut))
+    return Timing(*(at_count(value, best) for value in timing)), tiles

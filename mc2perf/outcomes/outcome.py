@@ -38,14 +38,17 @@ class Outcome:
     """One schedule: counts, what one piece holds, what it takes, which rows and counts are refused.
 
     ``note`` says why a schedule has nothing to do and equals serial; ``tried`` are the counts before
-    those that no row can have were left out, none if the schedule has no number to choose. ``tiles`` are
-    the rows of unequal tiles, and ``why`` the rule that cut them.
+    those that no row can have were left out, none if the schedule has no number to choose. All pieces hold
+    ``piece_rows`` but one, which may hold ``rest_rows`` and run first or last. ``tiles`` are the rows of
+    tiles of any length, and ``why`` the rule that cut them.
     """
 
     schedule: str
     layers: tuple[LaidLayer, ...]
     pieces: Num = field(default_factory=lambda: ONE)
     piece_rows: Num = field(default_factory=lambda: ONE)
+    rest_rows: Num | None = None
+    rest_first: Num = 0.0
     refused: tuple[Reason, ...] = ()
     note: str = ""
     tried: Counts | None = None

@@ -79,8 +79,9 @@ def _tiles(study: Study, pair: Pair, row: Row) -> tuple[float, ...]:
     """Rows of every tile of a fused pair."""
     if row.tiles:
         return row.tiles
-    count = row.pieces if study.model is None else round(one(best_tiles(study, pair)[1]))
-    return (one(pair.rows) / count,) * count
+    if study.model is None:
+        return (one(pair.rows) / row.pieces,) * row.pieces
+    return best_tiles(study, pair)[1].in_order()
 
 
 def _pair_mc2(study: Study, pair: Pair, tiles: Sequence[float]) -> Timeline:

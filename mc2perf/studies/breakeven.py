@@ -29,10 +29,7 @@ HIDDEN = 0.95
 """Share of the communication from which it counts as hidden."""
 
 PER_OCTAVE = 16
-"""Token counts tried between a size and its double."""
-
-EVEN_BLOCKS = np.array([1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0])
-"""Base blocks that can be cut evenly in several ways; above them every multiple of 16 can."""
+"""Sizes tried between a size and its double."""
 
 COLUMNS = (
     Column("hardware", "", "hardware profile"),
@@ -79,22 +76,21 @@ def grows(target: str) -> tuple[str, ...]:
 
 
 def sizes_to_try(scenario: Scenario, machine: Machine, over: str, to: float) -> NDArray[np.float64]:
-    """Sizes from one row up: powers of two below a base block, then what can be cut evenly.
-
-    Operators are cut into equal tiles of whole base blocks (of every rank), so only sizes count that have
-    several divisors: one that happens to be prime says nothing of its neighbours. Layers are cut anywhere.
-    """
+    """Sizes from one row up; of operators powers of two below a base block of every rank, then blocks."""
     if over != "m" or scenario.target == MOE_LAYER:
-        octaves = math.log2(to)
-        steps = np.arange(0, math.floor(octaves * PER_OCTAVE) + 1)
-        return np.unique(np.round(2.0 ** (steps / PER_OCTAVE)))
+        return _octaves(to)
     scatter = scenario.target == "matmul_reduce_scatter"
     ranks = (scenario.ranks or float(machine.ranks_per_server)) if scatter else 1.0
     step = float(machine.cube.base_block.m) * ranks
     small = ranks * 2.0 ** np.arange(0, math.log2(step / ranks))
-    blocks = np.concatenate([EVEN_BLOCKS, np.arange(EVEN_BLOCKS[-1] + 16.0, to / step + 1.0, 16.0)])
-    sizes: NDArray[np.float64] = np.concatenate([small, step * blocks])
+    sizes: NDArray[np.float64] = np.concatenate([small, step * _octaves(max(to / step, 1.0))])
     return sizes[sizes <= to]
+
+
+def _octaves(to: float) -> NDArray[np.float64]:
+    """Whole numbers from 1 up, so many to an octave."""
+    steps = np.arange(0, math.floor(math.log2(to) * PER_OCTAVE) + 1)
+    return np.unique(np.round(2.0 ** (steps / PER_OCTAVE)))
 
 
 def breakeven(
@@ -136,14 +132,7 @@ def breakeven(
     speedup = np.broadcast_to(results.serial, times.shape)[:, :1] / np.min(times, axis=-1, keepdims=True)
     hidden = np.where(speedup > 0.0, at_count(results["hidden_ratio"], best), 0.0)
     rows = np.stack([sizes, speedup[:, 0], np.broadcast_to(hidden, speedup.shape)[:, 0]])
-    return replace(blank, **_read_off(*_cuttable(rows)))
-
-
-def _cuttable(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Without sizes that only happen to have no divisor; those too small to be cut stay."""
-    cut = rows[1] > 0.0
-    smaller = np.arange(rows.shape[1]) < int(np.argmax(cut)) if cut.any() else ~cut
-    return rows[:, cut | smaller]
+    return replace(blank, **_read_off(*rows))
 
 
 def _read_off(

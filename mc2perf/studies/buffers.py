@@ -12,6 +12,7 @@ from mc2perf.cases import Case
 from mc2perf.costs import Costs, Ledger
 from mc2perf.equations.windows import largest, ring_bytes, scales_bytes
 from mc2perf.operators import DTYPES, OPERATORS
+from mc2perf.policies.scan import even_cut
 from mc2perf.resolve import dispatch_dtype
 from mc2perf.rules.catalogue import variants_of
 from mc2perf.rules.facts import WINDOWS, Facts
@@ -138,16 +139,18 @@ def heaps_of(question: Question) -> tuple[Heap, ...]:
     item = DTYPES[dispatch_dtype(s)]
     gathered = ranks if operator.gathered else 1.0
     asked = TILES if s.tile_cnt is None else (float(np.asarray(s.tile_cnt).item()),)
+    block = float(question.machine.cube.base_block.m)
+    tiles_of, _, none_left = (row[0].tolist() for row in even_cut(rows, np.array([asked]), block))
     return tuple(
         Heap(
             tiles=tiles,
-            rows=rows / tiles,
-            data=float(ring_bytes(s.buffers, ranks, rows / tiles, width * item.size / ranks)),
+            rows=tile,
+            data=float(ring_bytes(s.buffers, ranks, tile, width * item.size / ranks)),
             scales=float(scales_bytes(ranks, rows, gathered * item.scale_bytes_per_row(width) / ranks)),
             size=float(keeping[0].shmem),
         )
-        for tiles in asked
-        if rows % tiles == 0
+        for tiles, tile, none in zip(asked, tiles_of, none_left, strict=True)
+        if not none
     )
 
 

@@ -23,7 +23,7 @@ from mc2perf.what_if.laying import Layout, laid_out, one
 from mc2perf.what_if.lines import GIGA, Links, links_of
 from mc2perf.what_if.pipelines import three_stages, two_stages
 from mc2perf.what_if.sheet import Counted, Sheet, literal
-from mc2perf.workload.parts import Pair
+from mc2perf.workload.parts import Pair, Tiles
 from mc2perf.writers.tables.what_if import Cell, WhatIf
 
 LAID_OUT = ("serial", "mc2", "micro_batch", "coc")
@@ -58,7 +58,7 @@ def what_if_of(
     ----------
     scenario : Scenario
         Of one row. Without a schedule the fastest that can be laid out, without a number of pieces the
-        fastest; both stay as they are when cells change. Tiles are of equal length.
+        fastest; both stay as they are when cells change, and so do the lengths of tiles.
     machine, model : Machine, Model or None
         Where it runs, and what unless it is an operator.
     plan : Plan, optional
@@ -120,7 +120,7 @@ def _numbers(study: Study, serial: Outcome, outcome: Outcome) -> dict[str, float
 def _chosen(study: Study, serial: Outcome, outcome: Outcome, model: Model | None) -> Chosen:
     numbers = _numbers(study, serial, outcome)
     schedule, pieces = ("serial" if outcome.note else outcome.schedule), numbers["pieces"]
-    tiles = _tiles(study, schedule, pieces)
+    tiles = _tiles(study, schedule, pieces, numbers)
 
     def lay(machine: Machine) -> Layout:
         on_it = study_of(study.scenario, machine, model)
@@ -132,12 +132,15 @@ def _chosen(study: Study, serial: Outcome, outcome: Outcome, model: Model | None
     return Chosen(study, outcome.schedule, pieces, base, links, numbers)
 
 
-def _tiles(study: Study, schedule: str, pieces: float) -> list[float]:
+def _tiles(study: Study, schedule: str, pieces: float, numbers: dict[str, float]) -> list[Tiles]:
     """Tiles of every part: fused pairs of a model choose their own."""
+    shorter = not np.isnan(numbers["rest_rows"])
+    lengths = [numbers[name] for name in ("piece_rows", "rest_rows", "rest_first")] if shorter else ()
+    alike = Tiles(pieces, *lengths)
     if schedule != "mc2" or study.model is None:
-        return [pieces for _ in study.parts()]
+        return [alike for _ in study.parts()]
     parts = [part for _, part in study.parts()]
-    return [one(best_tiles(study, part)[1]) if isinstance(part, Pair) else pieces for part in parts]
+    return [best_tiles(study, part)[1] if isinstance(part, Pair) else alike for part in parts]
 
 
 def _sheet(chosen: Chosen, plan: Plan) -> WhatIf:

@@ -22,10 +22,22 @@ from mc2perf.workload.parts import (
     Part,
     Segment,
     Segments,
+    Tiles,
     all_segments,
     launches_of,
     reads_of,
 )
+
+
+class Rest(NamedTuple):
+    """A piece of another length; whether it travels and is computed before or after the others.
+
+    Where computation comes first a pipeline is read backwards: then ``first`` is the last one that runs.
+    """
+
+    comm: Segments
+    compute: Segments
+    first: bool
 
 
 class Pipeline(NamedTuple):
@@ -33,7 +45,7 @@ class Pipeline(NamedTuple):
 
     ``comm`` and ``compute`` are of one piece, ``beside`` is computed once and needs no communication.
     ``launched`` says that every piece is launched; ``round_cost`` is what a piece adds to its computation, or
-    to its transfer where it is ``on_links``. [s]
+    to its transfer where it is ``on_links``. ``rest`` is the one piece of two stages that may differ. [s]
     """
 
     label: str
@@ -47,6 +59,7 @@ class Pipeline(NamedTuple):
     launched: bool = False
     round_cost: float = 0.0
     on_links: bool = False
+    rest: Rest | None = None
 
 
 class Laid(NamedTuple):
@@ -69,7 +82,7 @@ def one(number: Num) -> float:
 
 
 def laid_out(
-    study: Study, schedule: str, pieces: float, tiles: Sequence[float]
+    study: Study, schedule: str, pieces: float, tiles: Sequence[Tiles]
 ) -> Iterator[tuple[float, Laid]]:
     """Every part under a schedule, with how often it runs.
 
@@ -81,7 +94,7 @@ def laid_out(
         serial, mc2, micro_batch or coc.
     pieces : float
         Micro-batches, or parts of CoC.
-    tiles : sequence of float
+    tiles : sequence of Tiles
         Tiles of every part, for those that mc2 fuses.
     """
     for (count, part), cut in zip(study.parts(), tiles, strict=True):
@@ -102,7 +115,7 @@ def transfers(laid: Layout) -> Iterator[Segment]:
     for _, part in laid:
         yield from _on("comm", part.in_turn)
         for pipeline in part.pipelines:
-            yield from (*pipeline.comm, *pipeline.combined)
+            yield from (*pipeline.comm, *pipeline.combined, *(pipeline.rest.comm if pipeline.rest else ()))
 
 
 def _on(engine: str, segments: Segments) -> Segments:
@@ -118,14 +131,22 @@ def _serial(part: Part) -> Laid:
     return Laid(part.name, segments, launches_of(segments), reads=reads_of(segments))
 
 
-def _pair_mc2(pair: Pair, pieces: float, on: Conditions) -> Laid:
-    once, p = pair.build(1.0, False), pair.build(pieces, pair.local_first and on.buffers > 1)
+def _pair_mc2(pair: Pair, tiles: Tiles, on: Conditions) -> Laid:
+    once, pieces = pair.build(1.0, False), one(tiles.pieces)
+    local_first = pair.local_first and on.buffers > 1
     in_turn = (*once.prefix, *_launches((once.comm, *once.compute)), *once.after)
-    if pieces <= 1.0:
-        p = once
+    p = once if pieces <= 1.0 else pair.build(one(tiles.whole / tiles.each), local_first)
+    rest = None
+    if not tiles.equal:
+        r = pair.build(one(tiles.whole / tiles.rest), local_first)
+        rest = Rest(
+            (r.comm,),
+            r.compute,
+            bool(np.any(np.equal(tiles.rest_first, 1.0))) == (pair.order == "comm_first"),
+        )
     pipeline = Pipeline(
         pair.name, pieces, on.buffers, on, (p.comm,), p.compute, p.head,
-        round_cost=on.round_cost if pieces > 1.0 else 0.0,
+        round_cost=on.round_cost if pieces > 1.0 else 0.0, rest=rest,
     )  # fmt: skip
     return Laid(pair.name, in_turn, 1.0 + launches_of(once.after), (pipeline,))
 

@@ -29,30 +29,57 @@ def _piece(sheet: Sheet, name: str, p: Pipeline) -> tuple[str, str, str, str, st
     return n, buffers, a, work, h
 
 
+def _rest_piece(sheet: Sheet, name: str, p: Pipeline, a: str, b: str) -> tuple[str, str, bool]:
+    """Cells of the other piece, or those of any; whether it is the first."""
+    if p.rest is None:
+        return a, b, False
+    x = sheet.comm(f"{name}_x", "x: the other piece on the links", ((1.0, s) for s in p.rest.comm), False)
+    work = ((1.0, s) for s in p.rest.compute)
+    y = sheet.compute(f"{name}_rest_work", "the other piece computed", work, False)
+    if p.round_cost:
+        y = sheet.put(
+            f"{name}_y", "y: the other piece computed, and its round", "s", f"{y} + {{{name}_round}}"
+        )
+    return x, y, p.rest.first
+
+
 def two_stages(sheet: Sheet, name: str, p: Pipeline, f: str, g: str) -> tuple[str, str]:
-    """Makespan and exposed communication of two stages; equations of ``overlap.two_stage_paths``."""
+    """Makespan and exposed communication of two stages; equations of ``overlap`` and ``unequal``."""
     n, buffers, a, b, h = _piece(sheet, name, p)
-    comm = sheet.put(f"{name}_comm", "n a: all transfers alone", "s", f"{n}*{a}")
-    work = sheet.put(f"{name}_serial", "W: one after the other", "s", f"{comm} + {n}*{b} + {h}")
+    x, y, first = _rest_piece(sheet, name, p, a, b)
+    comm = sheet.put(f"{name}_comm", "S: all transfers alone", "s", f"({n} - 1)*{a} + {x}")
+    computed = sheet.put(f"{name}_computed", "C: all pieces computed alone", "s", f"({n} - 1)*{b} + {y}")
+    work = sheet.put(f"{name}_serial", "W: one after the other", "s", f"{comm} + {computed} + {h}")
     if p.on.buffers <= 1:
         return work, comm
     c1, c2, pace = f"{f}*(1 - 1/{g})", f"{g}*(1 - 1/{f})", f"{g}/{f}"
+    # transfers and covered computation of every path; what is neither is critical computation
+    early, late = (x, b) if first else (a, y)
+    ring = f"({n} - {buffers})*{a}" if first else f"{comm} - {buffers}*{a}"
+    waits = p.rest is not None and p.buffers < p.pieces
+    beside = f"{h} + {y}" if first else f"{h} + {computed} - {b} - {y}"
     paths = [
-        ("head", f"{h} + {n}*{b} + {c1}*{comm}", "0", "h + n b + f (1-1/g) n a"),
-        ("transfer", f"{a} + {n}*{b} + {c2}*{h} + {c1}*({comm} - {a})", f"{a} - {pace}*{h}",
-         "a + n b + g (1-1/f) h + f (1-1/g) (n-1) a"),
-        ("sending", f"{comm} + {b} + {c2}*({h} + {n}*{b} - {b})", f"{comm} - {pace}*({h} + {n}*{b} - {b})",
-         "n a + b + g (1-1/f) (h + (n-1) b)"),
+        ("head", "0", "0", True),
+        ("transfer", early, h, True),
+        ("sending", comm, f"{h} + {computed} - {late}", True),
+        ("turn", f"{a} + {x}" if first else f"{comm} - {x}", beside, p.rest is not None),
+        ("ring", ring, f"{computed} - {b} - {y}", p.buffers < p.pieces),
+        ("late_ring", f"({n} - 1 - {buffers})*{a}", f"{computed} - 2*{b} - {y}",
+         p.rest is not None and p.buffers < p.pieces - 1.0),
+        ("wait", f"{comm} - ({buffers} - 1)*{a}", f"{h} + {computed} - {b} - {y}", waits),
+        ("long_wait", f"{a} + {x}", f"{h} + ({buffers} - 1)*{b}", waits),
+        ("start", a if first else x, f"({buffers} - 1)*{b}", waits),
     ]  # fmt: skip
-    if p.buffers < p.pieces:
-        late = f"({n} - {buffers})*{a}"
-        paths.append(
-            ("ring", f"{h} + 2*{b} + {late} + {c1}*{buffers}*{a} + {c2}*({n} - 2)*{b}",
-             f"{late} - {pace}*({n} - 2)*{b}", "h + 2 b + (n-B) a + f (1-1/g) B a + g (1-1/f) (n-2) b")
-        )  # fmt: skip
     longest, alone = "", ""
-    for path, time, uncovered, note in paths:
-        time = sheet.put(f"{name}_{path}", f"{path} is critical", "s", time, note)
+    for path, sent, covered, possible in paths:
+        if not possible:
+            continue
+        time = sheet.put(
+            f"{name}_{path}", f"{path} is critical", "s",
+            f"{sent} + {h} + {computed} - ({covered}) + {c1}*({comm} - ({sent})) + {c2}*({covered})",
+            "A + B + f (1-1/g) (S - A) + g (1-1/f) (h + C - B) of its transfers A and computation B",
+        )  # fmt: skip
+        uncovered = f"{sent} - {pace}*({covered})"
         if longest:
             later = sheet.switch(f"{name}_{path}_longer", f"{path} is longer than those above", time, longest)
             alone = f"{later}*({uncovered}) + (1 - {later})*{alone}"

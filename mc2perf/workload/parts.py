@@ -97,6 +97,44 @@ class Slices(Plain):
     """Experts cut by tensor parallelism alone, with the collectives around them: no operator fuses both."""
 
 
+class Tiles(NamedTuple):
+    """Pieces of one length, and one that holds the rest and runs first or last; lengths in any unit.
+
+    Without lengths all are equal. ``rest_first`` is 1 or 0; not-a-number if a schedule may choose.
+
+    Examples
+    --------
+    >>> cut = Tiles(5.0, 896.0, 512.0, rest_first=1.0)
+    >>> cut.whole, cut.in_order()
+    (4096.0, (512.0, 896.0, 896.0, 896.0, 896.0))
+    """
+
+    pieces: Num
+    each: Num = 1.0
+    rest: Num = 1.0
+    rest_first: Num = np.nan
+
+    @property
+    def whole(self) -> Num:
+        """What is cut."""
+        return (self.pieces - 1.0) * self.each + self.rest
+
+    @property
+    def equal(self) -> bool:
+        """Whether no piece differs from the others, in any row."""
+        return self.rest is self.each or bool(np.all(np.equal(self.rest, self.each)))
+
+    def scaled(self, by: Num) -> Tiles:
+        """The same in another unit of length."""
+        return self._replace(each=self.each * by, rest=self.rest * by)
+
+    def in_order(self) -> tuple[float, ...]:
+        """The length of every piece of one row, in the order they run."""
+        pieces, each, rest = (np.asarray(x).item() for x in self[:3])
+        longer = (float(each),) * (int(pieces) - 1)
+        return (float(rest), *longer) if np.any(np.equal(self.rest_first, 1.0)) else (*longer, float(rest))
+
+
 class PairPieces(NamedTuple):
     """One piece of a pair: what is sent once before, the transfer, the matmul, own rows, what follows."""
 

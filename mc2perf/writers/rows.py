@@ -15,10 +15,11 @@ def record(row: Row) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in OF_SCHEDULE if name != "reason"}
     if not row.tokens_per_second:
         del values["tokens_per_second"]
-    for name in ("mfu", "bubble_share", "time_per_output_token"):
-        if not values[name]:
-            del values[name]
+    absent = [name for name in ("mfu", "bubble_share", "time_per_output_token") if not values[name]]
+    for name in (*absent, *(() if row.rest_rows else ("rest_rows", "rest_first"))):
+        del values[name]
     values |= {"legal": True, "flat_region": list(row.flat_region)}
+    values |= {"tiles": list(row.tiles)} if row.tiles else {}
     if row.reason:
         values["reason"] = row.reason
     if row.default_pieces:

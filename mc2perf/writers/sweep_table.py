@@ -11,8 +11,9 @@ from mc2perf.table import Block, Column, Words, length
 from mc2perf.units import show
 
 SHOWN = (
-    "pieces", "piece_rows", "total_time", "speedup", "comm_ratio", "exposed_comm_time", "tokens_per_second",
-    "flat_first", "flat_last", "npus_needed", "npus_needed_without_comm", "servers_needed",
+    "pieces", "piece_rows", "rest_rows", "total_time", "speedup", "comm_ratio", "exposed_comm_time",
+    "tokens_per_second", "flat_first", "flat_last", "npus_needed", "npus_needed_without_comm",
+    "servers_needed",
     "cost_per_million_tokens", "cost_per_million_tokens_without_comm", "bound", "warnings", "reason",
 )  # fmt: skip
 """Columns of the table in the terminal, after those that vary; empty ones are left out."""

@@ -155,7 +155,10 @@ def _breakdowns(answer: Answer) -> Iterator[Table]:
             yield [f"one layer, {name}", "time", "share", "segments"], rows
     for row in answer.rows:
         if row.legal and len(row.curve) > 1 and answer.kind == "operator":
-            cells = [[str(n), show(t, "s"), f"{row.serial_time / t:.2f}x", ""] for n, t in row.curve.items()]
+            cells = [
+                [str(n), show(t, "s"), f"{row.serial_time / t:.2f}x", tiles(row.cuts.get(n, ()))]
+                for n, t in row.curve.items()
+            ]
             yield [f"{row.schedule} {UNIT[row.schedule]}", "time", "speed-up", ""], cells[:12]
 
 

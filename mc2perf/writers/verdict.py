@@ -75,6 +75,9 @@ def pieces(answer: Answer, row: Row) -> str:
     if per_expert and answer.inputs["target"] not in OPERATORS:
         return head
     tile = " (headMSize)" if row.schedule == "mc2" and not per_expert and answer.kind == "operator" else ""
+    if row.rest_rows:
+        rest = f"the {'first' if row.rest_first else 'last'} {row.rest_rows:g}"
+        return f"{head} of {row.piece_rows:g} {rows}, {rest}"
     return f"{head} of {math.ceil(row.piece_rows)} {rows}{tile}{samples}"
 
 
