@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from mc2perf.equations.stage_order import Work, dualpipe, most_held, zb_h1
-from mc2perf.equations.stage_play import Turn, turns
 from mc2perf.units import Num
+
+if TYPE_CHECKING:  # --help reads the names of pipelines only, and does without NumPy
+    from mc2perf.equations.stage_play import Turn
 
 LEAST_PER_DEVICE = 2.0
 """Micro-batches of every device at least, where forwards run beside backwards (deepseek-ai/DualPipe)."""
@@ -122,6 +123,8 @@ def order_of(pipeline: Pipeline, pp: float, n_mb: int) -> list[list[Work]]:
 @lru_cache(maxsize=64)
 def turns_of(pipeline: Pipeline, pp: float, n_mb: int) -> list[Turn]:
     """Steps of all devices, each after those that it waits for."""
+    from mc2perf.equations.stage_play import turns
+
     held = pipeline.held(pp)
     route = {stage: (device, chunk) for device, of in enumerate(held) for chunk, stage in enumerate(of)}
     return turns(order_of(pipeline, pp, n_mb), [route[stage] for stage in sorted(route)])
@@ -139,9 +142,12 @@ def at_each(n_mb: Num, value: Callable[[float], Num]) -> Num:
 
     Examples
     --------
+    >>> import numpy as np
     >>> at_each(np.array([2.0, 3.0, 2.0]), lambda n: 10.0 * n).tolist()
     [20.0, 30.0, 20.0]
     """
+    import numpy as np
+
     numbers = np.unique(n_mb)
     values = [value(float(n)) for n in numbers]
     if len(values) == 1:

@@ -220,7 +220,7 @@ WRONG = [
     ((*GRID, "--top", "0"), "top: '0' is too small"),
     ((*GRID, "--jobs", "0"), "jobs: '0' is too small"),
     ((*GRID, "--where", "total_time < 3 GB/s"), "where: 'total_time' is in s and '3 GB/s' is in B/s;"),
-    ((*GRID, "-o", ""), "output: has no name; write a file, such as plan.csv"),
+    ((*GRID, "-o", ""), "output: is empty; write something, or leave it out"),
     ((*GRID, "-o", "."), "output: '.' is a folder; write a file, such as plan.csv"),
     ((*GRID, "-o", "no/x.csv"), "output: there is no folder 'no'; create it, or write elsewhere"),
     ((*GRID, "-o", "x.bar"), "output: 'x.bar' ends in no known suffix;"),
