@@ -37,9 +37,6 @@ from mc2perf.what_if import what_if_of
 from mc2perf.writers.tables.about import About
 from mc2perf.writers.tables.what_if import Cell, WhatIf
 
-Varied = tuple[Scenario, dict[str, str], object, str]
-"""A question, overrides of its profile, the axes of its file, and what to put before their problems."""
-
 OPERATOR_SCHEDULES = ("serial", "mc2", "coc")
 """Schedules that are laid over single operators."""
 

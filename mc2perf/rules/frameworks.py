@@ -7,7 +7,6 @@ from mc2perf.rules.rule import MultipleOf, Rule, Source, Variant, Within, Word
 MINDSPEED = Source("MindSpeed docs, feature ascend-mc2", "2026")
 COC = Source("MindSpeed docs, feature communication-over-computation", "2026")
 MIGRATION = Source("MindSpeed-MM PR 2480, expert-parallel dispatcher", "2026")
-LLM = Source("MindSpeed-LLM FSDP2, ep_dispatcher", "2026")
 
 _EXCLUDES = Rule(
     of=("schedule",), test=Word(("all", "serial", "mc2", "micro_batch", "dual_batch")), source=COC,
