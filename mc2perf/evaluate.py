@@ -305,6 +305,10 @@ def _tiles(study: Study, rows: tuple[Row, ...]) -> dict[str, Tiles]:
     return {part.name: best_tiles(study, part)[1] for part in pairs}
 
 
+MAKESPANS = ("longest_path", "rest_first", "rest_last")
+"""Equations of the pipeline inside a fused kernel."""
+
+
 def _explanation(study: Study, answer: Answer) -> tuple[Step, ...]:
     """Every equation of the best row's main layer, forward, with its numbers; then the whole answer."""
     best = answer.best
@@ -317,7 +321,7 @@ def _explanation(study: Study, answer: Answer) -> tuple[Step, ...]:
     for part in main_layer(study).forward:
         _replay(study, part, best, tiles)
         ledger.recording = False
-        if isinstance(part, Pair) and ledger.steps[-1].equation == "longest_path" and _fuses(best):
+        if isinstance(part, Pair) and ledger.steps[-1].equation in MAKESPANS and _fuses(best):
             ledger.steps.append(explaining.of_fused(part.name, ledger.steps[-1], part.build(1.0, False)))
         sums.append(explaining.of_part(part.name, all_segments(part)))
         ledger.recording = True

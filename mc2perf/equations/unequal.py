@@ -296,9 +296,9 @@ def better_end(p: Pieces) -> tuple[Num, Num]:
 
 def _longest(p: Pieces, end: _End) -> Num:
     """The longest path. [s]"""
-    longest: Num = 0.0
+    longest = np.zeros(np.broadcast_shapes(*map(np.shape, p)))
     for time, _, _, possible in _paths(p, end):
-        longest = np.maximum(longest, time if possible is None else np.where(possible, time, 0.0))
+        np.maximum(longest, time if possible is None else np.where(possible, time, 0.0), out=longest)
     return longest
 
 
@@ -341,6 +341,10 @@ def _paths(p: Pieces, end: _End) -> Iterator[tuple[Num, Num, Num, Mask | None]]:
         other, held = other & short, (p.buffers - 1.0) * p.compute
         least = (p.pieces - 1.0 - p.buffers) * p.comm
         yield path(least, middle - p.compute, other & np.greater(least, 0.0))
+        # only a longer piece makes its neighbours wait more than each other
+        other = other & (np.greater(p.rest_comm, p.comm) | np.greater(p.rest_compute, p.compute))
+        if not np.any(other):
+            return
         yield path(p.sent - (p.buffers - 1.0) * p.comm, p.head + middle, other)
         yield path(p.comm + p.rest_comm, p.head + held, other)
         yield path(end.start, held, other)
