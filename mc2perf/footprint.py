@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from mc2perf.equations import activations, memory
 from mc2perf.model import Attention, LayerGroup, Model
 from mc2perf.operators import DTYPES, unquantised
-from mc2perf.pipelines import Pipeline, at_each, held_at_once, pipeline_of
+from mc2perf.pipeline_steps import at_each, held_at_once
+from mc2perf.pipelines import Pipeline, pipeline_of
 from mc2perf.placement import (
     data_groups,
     held_stages,

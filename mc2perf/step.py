@@ -21,7 +21,8 @@ from mc2perf.equations.stage_play import makespan
 from mc2perf.outcomes import OUTCOMES
 from mc2perf.outcomes.outcome import Outcome, Traffic, WholeStep, serial_outcome
 from mc2perf.passes import Pass, Passes
-from mc2perf.pipelines import Pipeline, at_each, order_of, turns_of
+from mc2perf.pipeline_steps import at_each, order_of, turns_of
+from mc2perf.pipelines import Pipeline
 from mc2perf.placement import data_groups, weights_of_a_rank
 from mc2perf.schedules import Timing
 from mc2perf.study import LaidLayer, Study

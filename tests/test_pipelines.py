@@ -110,7 +110,7 @@ def test_weight_gradients_that_are_put_off_fill_the_bubble() -> None:
 
 
 def test_micro_batches_in_columns_are_played_one_by_one() -> None:
-    from mc2perf.pipelines import at_each, turns_of
+    from mc2perf.pipeline_steps import at_each, turns_of
 
     row_of_counts = np.array([[8.0], [16.0], [8.0]])
     lengths = at_each(row_of_counts, lambda n: float(len(turns_of(PIPELINES["zb-h1"], 4.0, int(n)))))

@@ -156,6 +156,10 @@ MOST = {
 
 DECODE = {"target": "llama-2-7b", "phase": "decode", "batch_size": 1.0, "context_len": 64.0, "host": "eager"}
 """A step that the host may bound, without a training framework."""
+SPARSE = {
+    "target": "glm-5", "phase": "decode", "context_len": 65536.0, "batch_size": 32.0, "schedule": "serial",
+}  # fmt: skip
+"""A step that gathers the keys that it picked, of few heads: memory bounds it."""
 
 
 def answers(machine: Machine, path: str) -> Iterator[object]:
@@ -168,6 +172,7 @@ def answers(machine: Machine, path: str) -> Iterator[object]:
         how["matmul_rule"] = parts[2]
     first: dict[str, Iterator[dict[str, Any]]] = {
         "memory": _weights(), "limits": _windows(machine), "tiers": _across(machine), "host": iter([DECODE]),
+        "kernels": iter([SPARSE]),
     }  # fmt: skip
     for more in (*first.get(parts[0], ()), *BATTERY, *CUT, MOST):
         yield _outcome({**how, **more}, machine)
