@@ -89,7 +89,7 @@ def what_if_of(
     >>> asked = Scenario(target="all_gather_matmul", m=4096.0, n=4096.0, k=8192.0, schedule="mc2")
     >>> sheet = what_if_of(asked, load_machine("atlas_800i_a2"))
     >>> sheet.title
-    'all_gather_matmul on atlas_800i_a2: mc2, pieces: 4'
+    'all_gather_matmul on atlas_800i_a2: mc2, pieces: 2'
     """
     if scenario.policy not in ("scan", "closed_form"):
         scenario = replace(scenario, policy="scan")
