@@ -18,7 +18,7 @@ from mc2perf.equations.overlap import Overlap
 from mc2perf.policies import uneven
 from mc2perf.policies.cann import cann_tiling
 from mc2perf.policies.closed_form import Affine, Numbers, affine_through, neighbours, two_stage_branches
-from mc2perf.policies.scan import lengths_to_try
+from mc2perf.policies.scan import few_lengths, lengths_to_try
 from mc2perf.problems import InputError
 from mc2perf.reasons import Reason
 from mc2perf.schedules import Conditions, Timing
@@ -46,10 +46,9 @@ def fused(study: Study, pair: Pair, tried: Counts) -> tuple[Timing, Counts]:
     return timing, counts._replace(tiles=counts.cut._replace(rest_first=first))
 
 
-def _best_lengths(study: Study, pair: Pair, cuts: Counts) -> Counts:
-    """Of counts in several lengths, which lie side by side, the fastest one each."""
+def _best_lengths(study: Study, pair: Pair, cuts: Counts, ends: Sequence[int]) -> Counts:
+    """Of counts in several lengths, each up to one of the ends, the fastest one each."""
     assert cuts.tiles is not None
-    ends = np.append(np.flatnonzero(np.diff(cuts.pieces[0])) + 1, cuts.pieces.shape[-1])
     if len(ends) == cuts.pieces.shape[-1]:
         return cuts
     total, first = schedules.makespan_in_tiles(pair, cuts.tiles, study.conditions(pair))
@@ -61,7 +60,7 @@ def _best_lengths(study: Study, pair: Pair, cuts: Counts) -> Counts:
         return np.take_along_axis(np.broadcast_to(values, times.shape), best, axis=-1)
 
     picked = cuts._replace(tiles=cuts.tiles._replace(rest_first=first)).mapped(pick)
-    counts = cuts.pieces[:, ends - 1]
+    counts = cuts.pieces[:, [end - 1 for end in ends]]
     return picked._replace(pieces=counts, tiles=picked.cut._replace(pieces=counts))
 
 
@@ -71,11 +70,14 @@ def counts_to_price(study: Study, pair: Pair, tried: Counts) -> Counts:
         return tried.worth_trying()
     if study.scenario.policy != "closed_form":
         cuts = cut_into(study, pair, *lengths_to_try(tried.pieces)).worth_trying()
-        return _best_lengths(study, pair, cuts)
+        ends = np.append(np.flatnonzero(np.diff(cuts.pieces[0])) + 1, cuts.pieces.shape[-1])
+        return _best_lengths(study, pair, cuts, ends.tolist())
     feasible = ~np.broadcast_to(refused_at(tried.refused), (_rows(pair), tried.pieces.shape[-1]))
     most = tried.pieces[0][tried.pieces.shape[-1] - 1 - np.argmax(feasible[:, ::-1], axis=-1)]
     chosen = _by_formula(study, pair, feasible, tried.pieces, most)
-    return cut_into(study, pair, np.stack([np.ones_like(chosen), chosen], axis=-1))
+    uncut, (counts, longer) = np.ones((len(chosen), 1)), few_lengths(chosen[:, None])
+    both = (np.concatenate(columns, axis=-1) for columns in ((uncut, counts), (0.0 * uncut, longer)))
+    return _best_lengths(study, pair, cut_into(study, pair, *both), (1, 1 + counts.shape[-1]))
 
 
 def _rows(pair: Pair) -> int:

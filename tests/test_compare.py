@@ -317,10 +317,10 @@ def test_a_scan_of_tiles_beside_single_estimates(tmp_path: Path) -> None:
         ]
         for n in (1, 2, 4, 8)
     }
-    file = scan(tmp_path / "s.csv", {n: row.total_time * 1.1 for n, row in rows.items()} | {5: 1.0})
+    file = scan(tmp_path / "s.csv", {n: row.total_time * 1.1 for n, row in rows.items()} | {99: 1.0})
     found = ask_compare("all_gather_matmul", [file], {"hardware": "atlas_800t_a2"}, {})
     (made,) = found.scans
-    assert [n for n, _, _ in made.points] == [1, 2, 4, 8] and "5 tiles" in made.notes[0]
+    assert [n for n, _, _ in made.points] == [1, 2, 4, 8] and "99 tiles" in made.notes[0]
     for n, measured, predicted in made.points:
         assert predicted == pytest.approx(rows[n].total_time) == pytest.approx(measured / 1.1, rel=1e-6)
     assert made.best_measured == made.best_predicted and made.regret == 0.0

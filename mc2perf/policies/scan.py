@@ -20,6 +20,9 @@ Numbers = NDArray[np.floating[Any]]
 SPREAD = 30
 """Up to so many blocks every length is tried; of longer operators so many lengths of each count's range."""
 
+FEW = (0.0, 0.25, 0.5, 0.75)
+"""Where a count was found by formula, how much longer than even its tiles are tried."""
+
 
 class Lengths(NamedTuple):
     """Rows of n - 1 tiles and of the one that holds the rest; where a count leaves nothing for it."""
@@ -90,6 +93,40 @@ def even_cut(whole: Num, counts: Numbers, block: float) -> Lengths:
     return Lengths(each, rest, rows.none_left & blocks.none_left)
 
 
+def lengths_of(counts: Numbers) -> Numbers:
+    """How many lengths of each count are tried: a power of two.
+
+    Examples
+    --------
+    >>> lengths_of(np.array([1.0, 2.0, 4.0, 8.0])).tolist()
+    [1.0, 16.0, 4.0, 1.0]
+    """
+    blocks = (SPREAD + 1.0) / np.maximum(counts - 1.0, 1.0) - SPREAD / counts
+    return np.where(counts > 1.0, 2.0 ** np.ceil(np.log2(np.maximum(blocks, 1.0))), 1.0)
+
+
+def few_lengths(counts: Numbers) -> tuple[Numbers, Numbers]:
+    r"""Of every row's own count the even cut and at most three of the longer ones, side by side.
+
+    Parameters
+    ----------
+    counts : array, shape (rows, 1)
+        Tiles.
+
+    Returns
+    -------
+    tuple of array, shape (rows, 4)
+        Counts, and :math:`\lambda` of :func:`cut`, as in :func:`lengths_to_try`; the same may come twice.
+
+    Examples
+    --------
+    >>> few_lengths(np.array([[4.0], [8.0]]))[1].tolist()
+    [[0.0, 0.25, 0.5, 0.75], [0.0, 0.0, 0.0, 0.0]]
+    """
+    steps = lengths_of(counts)
+    return np.repeat(counts, len(FEW), axis=-1), np.floor(np.array([FEW]) * steps) / steps
+
+
 def lengths_to_try(counts: Numbers) -> tuple[Numbers, Numbers]:
     r"""Every count as often as lengths of it are tried, and how much longer than even each of them is.
 
@@ -111,7 +148,6 @@ def lengths_to_try(counts: Numbers) -> tuple[Numbers, Numbers]:
     [[1.0, 4.0, 4.0, 4.0, 4.0, 8.0]]
     """
     n = counts[0]
-    blocks = (SPREAD + 1.0) / np.maximum(n - 1.0, 1.0) - SPREAD / n
-    steps = np.where(n > 1.0, 2.0 ** np.ceil(np.log2(np.maximum(blocks, 1.0))), 1.0).astype(int)
+    steps = lengths_of(n).astype(int)
     at = np.concatenate([np.arange(count) / count for count in steps.tolist()])
     return np.repeat(n, steps)[None], at[None]
