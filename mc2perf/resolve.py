@@ -304,7 +304,6 @@ def cache_of(scenario: Scenario) -> Cache | None:
         context=before if scenario.context_len is None else scenario.context_len,
         decode=decode,
         kv_dtype=scenario.kv_dtype or "bf16",
-        attention_dtype=attention_dtype(scenario),
         drafts=scenario.speculative_tokens * DRAFTS[scenario.speculative_method],
     )
 

@@ -285,7 +285,7 @@ def i3_sparse(sequences: float, cards: float, context: float) -> Published:
     return Published("deepseek-v3.2", over, sequences / cards / 2.0, 4.0, how, 2.44)
 
 
-EIGHT_BITS = {"kv_dtype": "int8", "attention_dtype": "int8"}
+INT8_KERNEL = {"attention_dtype": "int8"}
 SMALL_DIE = {"peaks": ("280 TFLOP/s", "560 TFLOP/s")}
 WHOLE = {"tp": 4.0, "sp": False}
 STEPS = {
@@ -297,7 +297,7 @@ STEPS = {
     "I2-d3": i2(mean_context(4096.0, 256.0), 48.0),
     "I2-d5": i2(mean_context(4096.0, 256.0), 4.0),
     "I3-1": Published(
-        "deepseek-v3", decode(4096.0, drafts=1.0, **EIGHT_BITS), 48.0, 2.0, dies(128.0), 1.7
+        "deepseek-v3", decode(4096.0, drafts=1.0, kv_dtype="int8"), 48.0, 2.0, dies(128.0, **INT8_KERNEL), 1.7
     ),
     "I3-2": i3_sparse(256.0, 64.0, 65536.0),
     "I3-4": i3_sparse(128.0, 64.0, 131072.0),
@@ -310,8 +310,8 @@ STEPS = {
     "I5-3": Published("qwen3-30b-a3b", prompt(), 1.0, 3200.0, WHOLE, quantity="step_time"),
     "I5-4": Published("qwen3-30b-a3b", decode(3450.0), 1.0, 1.0, WHOLE, quantity="step_time"),
     "I5-6": Published(
-        "deepseek-v3", decode(4200.0, drafts=3.0, **EIGHT_BITS), 172.0 / 32.0, 4.0,
-        dies(32.0, **SMALL_DIE), quantity="step_time",
+        "deepseek-v3", decode(4200.0, drafts=3.0, kv_dtype="int8"), 172.0 / 32.0, 4.0,
+        dies(32.0, **INT8_KERNEL, **SMALL_DIE), quantity="step_time",
     ),
 }  # fmt: skip
 

@@ -300,10 +300,10 @@ def test_beside_measured_kernels(
     """
     model, layout = load_model("glm-5"), layout_of(float(sequences), float(new))
     over, machine = prompt(float(before)), load_machine("h100_sxm")
-    scored = replace(over, kv_dtype="fp8", attention_dtype="fp8")
-    found = of(first_layer(model, layout, scored, machine), "index scores", "index top-k")
+    over, scored = replace(over, kv_dtype="fp8"), replace(layout, attention_dtype="fp8")
+    found = of(first_layer(model, scored, over, machine), "index scores", "index top-k")
     assert found == pytest.approx(indexer, rel=0.2)
-    attended = of(first_layer(model, layout, replace(scored, attention_dtype="bf16"), machine), "attention")
+    attended = of(first_layer(model, layout, over, machine), "attention")
     assert attended == pytest.approx(attention, rel=0.1)
 
 

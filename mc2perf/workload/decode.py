@@ -35,8 +35,8 @@ class Cache:
         Tokens of every sequence in the cache before the pass; 0 for a prompt from its beginning.
     decode : bool
         A step that yields tokens rather than a prompt that is read.
-    kv_dtype, attention_dtype : str
-        Element type of the cache, and of the attention kernel: 8-bit models often keep 16 bits there.
+    kv_dtype : str
+        Element type of the cache.
     drafts : float
         Speculative tokens of a decode step, each made by one more layer like the model's last one (MTP);
         0 where there are none or where they cost next to nothing.
@@ -49,7 +49,6 @@ class Cache:
     context: Num
     decode: bool
     kv_dtype: str = "bf16"
-    attention_dtype: str = "bf16"
     drafts: float = 0.0
 
 
@@ -95,11 +94,6 @@ class _CachedBuilder(Builder):
     def sequences(self) -> Num:
         """Sequences of a tensor-parallel group: each of its ranks holds a share of their heads."""
         return self.layout.gathered / self.layout.seq_len
-
-    @property
-    def kernel_dtype(self) -> str:
-        """Element type of attention kernels."""
-        return self.cache.attention_dtype
 
     @property
     def tokens_before(self) -> Num:
@@ -158,15 +152,14 @@ class _CachedBuilder(Builder):
         queries, rank = heads * mixer.head_dim, float(mixer.q_lora_rank)
         down = latent + mixer.rope_head_dim + (rank or queries)
         _, out = self._mixer_sizes(mixer)
-        kernel = self.cache.attention_dtype
         return [
             self._vector("norms", NORM_BYTES * self.layout.between * self.hidden),
             *self.gather_matmul("attention in", down, self.hidden),
             *([self._by_head("queries", 1.0, queries, rank, self.layout.dtype)] if rank else []),
-            self._by_head("absorbed keys", heads, latent, nope, kernel),
+            self._by_head("absorbed keys", heads, latent, nope, self.kernel_dtype),
             *self._before_core(mixer),
             self._core(mixer, "attention", 1.0),
-            self._by_head("absorbed values", heads, float(mixer.v_head_dim), latent, kernel),
+            self._by_head("absorbed values", heads, float(mixer.v_head_dim), latent, self.kernel_dtype),
             *self.matmul_scatter("attention out", self.hidden, out),
         ]
 
@@ -225,7 +218,7 @@ class _CachedBuilder(Builder):
         The kernel's key heads are counted by the bytes that are there: a latent is keys and values in one,
         and a cache may have a type of its own.
         """
-        widths, item = Widths.of(mixer), DTYPES[self.cache.attention_dtype].size
+        widths, item = Widths.of(mixer), DTYPES[self.kernel_dtype].size
         context, own = self._context(mixer), None
         if mixer.top_keys:
             own = keys_read(mixer, self.cache.context, self.layout.seq_len) / context
@@ -233,7 +226,7 @@ class _CachedBuilder(Builder):
             name, self.sequences / pieces, context,
             heads=mixer.heads / self.layout.tp * self.layout.seq_len,
             kv_heads=self._token_bytes(mixer) / ((widths.key + widths.value) * item),
-            key_dim=widths.key, value_dim=widths.value, dtype=self.cache.attention_dtype,
+            key_dim=widths.key, value_dim=widths.value, dtype=self.kernel_dtype,
             own_keys=own,
         )  # fmt: skip
         return (Segment(name, "compute", cost),)

@@ -17,7 +17,8 @@ class Layout:
     """How a model lies on the machine: tokens of one NPU, parallel degrees, types, routing, software.
 
     ``copies`` of every pipeline stage are on NPUs of one pipeline. ``dtype`` is the type of all weights but
-    those of routed experts, which have ``expert_dtype``.
+    those of routed experts, which have ``expert_dtype``; ``attention_dtype`` is that of attention kernels:
+    8-bit models often keep 16 bits there.
     """
 
     tokens: Num
