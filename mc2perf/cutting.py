@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mc2perf import schedules, two_engines
 from mc2perf.equations.optimum import best_piece_count, branches_time
 from mc2perf.equations.overlap import Overlap
+from mc2perf.piece_counts import Counts, cut_into, limits_of, refused_at, tile_counts
 from mc2perf.policies import uneven
 from mc2perf.policies.cann import cann_tiling
 from mc2perf.policies.closed_form import Affine, Numbers, affine_through, neighbours, two_stage_branches
@@ -22,7 +23,7 @@ from mc2perf.policies.scan import few_lengths, lengths_to_try
 from mc2perf.problems import InputError
 from mc2perf.reasons import Reason
 from mc2perf.schedules import Conditions, Timing
-from mc2perf.study import Counts, Study, cut_into, limits_of, refused_at, tile_counts
+from mc2perf.study import Study
 from mc2perf.timeline import Timeline
 from mc2perf.units import Num
 from mc2perf.workload.parts import Pair, launch_of, work_of

@@ -16,6 +16,7 @@ from mc2perf.machine import Machine
 from mc2perf.outcomes import OUTCOMES
 from mc2perf.outcomes.best import at_count, best_count
 from mc2perf.outcomes.outcome import serial_outcome
+from mc2perf.piece_counts import Counts, tile_counts
 from mc2perf.policies import uneven
 from mc2perf.policies.closed_form import Affine, affine_through, two_stage_branches
 from mc2perf.problems import InputError
@@ -23,7 +24,7 @@ from mc2perf.readers.profiles import load_machine
 from mc2perf.reasons import Reason
 from mc2perf.results import Results
 from mc2perf.scenario import POLICIES, Scenario
-from mc2perf.study import Counts, Study, study_of, tile_counts
+from mc2perf.study import Study, study_of
 from mc2perf.units import Num
 from mc2perf.workload.parts import Pair, PairPieces, Segment
 

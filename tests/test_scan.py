@@ -19,11 +19,12 @@ from mc2perf.outcomes import OUTCOMES
 from mc2perf.outcomes.best import at_count, best_count
 from mc2perf.outcomes.mc2 import best_tiles
 from mc2perf.outcomes.outcome import serial_outcome
+from mc2perf.piece_counts import tile_counts
 from mc2perf.policies.scan import SPREAD, cut, even_cut, lengths_to_try
 from mc2perf.readers.profiles import load_machine
 from mc2perf.results import Results
 from mc2perf.scenario import Scenario
-from mc2perf.study import Study, study_of, tile_counts
+from mc2perf.study import Study, study_of
 from mc2perf.timeline import Timeline
 from mc2perf.two_engines import if_it_pays, two_stages
 from mc2perf.workload.parts import Pair, Tiles

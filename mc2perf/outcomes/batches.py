@@ -8,10 +8,11 @@ from mc2perf import schedules
 from mc2perf.operators import OPERATORS
 from mc2perf.outcomes.best import Numbers
 from mc2perf.outcomes.outcome import ONE, Outcome, equal_to_serial, refused_outcome
+from mc2perf.piece_counts import Counts
 from mc2perf.pipelines import pipeline_of
 from mc2perf.reasons import Reason
 from mc2perf.schedules import Conditions, Timing
-from mc2perf.study import GROUPS, Counts, LaidLayer, Study, by_group
+from mc2perf.study import GROUPS, LaidLayer, Study, by_group
 from mc2perf.units import Num
 from mc2perf.workload.parts import ExpertPath, Pair, Part
 

@@ -6,10 +6,11 @@ import numpy as np
 
 from mc2perf import legality, schedules
 from mc2perf.outcomes.outcome import Outcome, equal_to_serial, refused_outcome
+from mc2perf.piece_counts import Counts
 from mc2perf.reasons import Reason, said
 from mc2perf.scenario import COC_PARTS
 from mc2perf.schedules import Timing
-from mc2perf.study import Counts, Study
+from mc2perf.study import Study
 from mc2perf.units import Num
 from mc2perf.workload.parts import Pair, Part
 

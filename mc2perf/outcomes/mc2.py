@@ -12,10 +12,11 @@ from mc2perf import cutting, schedules
 from mc2perf.operators import OPERATORS
 from mc2perf.outcomes.best import at_count, best_count
 from mc2perf.outcomes.outcome import ONE, Outcome, equal_to_serial, refused_outcome
+from mc2perf.piece_counts import refused_at, tile_counts
 from mc2perf.problems import InputError
 from mc2perf.reasons import Reason
 from mc2perf.schedules import Timing
-from mc2perf.study import LaidLayer, Study, refused_at, tile_counts
+from mc2perf.study import LaidLayer, Study
 from mc2perf.units import Num
 from mc2perf.workload.parts import ExpertPath, Pair, Part, Tiles
 

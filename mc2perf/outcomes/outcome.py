@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc2perf import schedules
+from mc2perf.piece_counts import Counts, refused_at
 from mc2perf.reasons import Reason
 from mc2perf.schedules import Timing
-from mc2perf.study import Counts, LaidLayer, Study, refused_at
+from mc2perf.study import LaidLayer, Study
 from mc2perf.units import Num
 
 ONE = np.ones((1, 1))
