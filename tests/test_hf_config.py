@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mc2perf.model import Experts, Indexer, Model
-from mc2perf.readers.hf_config import IMPLICIT, MIXER_LISTS, MOE_RULES, SIZES, model_from_config
+from mc2perf.readers.hf_config import model_from_config
+from mc2perf.readers.hf_config.names import IMPLICIT, MIXER_LISTS, MOE_RULES, SIZES
 from mc2perf.readers.models import load_model
 from mc2perf.readers.structure import InputError
 
