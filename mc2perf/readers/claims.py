@@ -10,9 +10,8 @@ from typing import Any
 from mc2perf.claims import NUMBERS, Claim, Claims, Stated, stated
 from mc2perf.problems import InputError, did_you_mean
 from mc2perf.readers.kinds import CLAIMS, refuse_other
-from mc2perf.readers.scenarios import typed, unknown_target
+from mc2perf.readers.scenarios import read_inputs, unknown_target
 from mc2perf.readers.structure import read_yaml
-from mc2perf.scenario import inputs
 
 VERSION = 1
 """The ``claims_version`` that this reader knows."""
@@ -23,7 +22,6 @@ SHARES = ("comm_ratio", "overlappable_ratio")
 HEAD = ("claims_version", "title", "source", "target", "inputs", "notes", "claims")
 
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*)\s*=\s*(.*?)\s*")
-_INPUTS = {spec.name: (spec, how) for spec, how in inputs()}
 
 
 def _shipped() -> Path:
@@ -182,18 +180,9 @@ def _number(key: str, value: object, where: str, problems: list[str]) -> Stated 
 
 def _inputs(row: Mapping[Any, Any], where: str, problems: list[str]) -> dict[str, object]:
     """Inputs of a scenario, typed."""
-    values: dict[str, object] = {}
-    for key, value in row.items():
-        if key not in _INPUTS:
-            known = did_you_mean(key, (*NUMBERS, "base", *_INPUTS), "mc2perf audit --help")
-            problems.append(f"{where}: {key}: unknown key{known}")
-            continue
-        spec, how = _INPUTS[key]
-        try:
-            values[key] = typed(value, how, spec.default)
-        except ValueError as error:
-            problems.append(f"{where}: {key}: {error}")
-    return values
+    return read_inputs(
+        row, dict.fromkeys(row, f"{where}: "), problems, (*NUMBERS, "base"), "mc2perf audit --help"
+    )
 
 
 def _bases(claims: Sequence[Claim], file: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ def _read(
     _version(chosen, where, problems)
     overrides = _overrides(chosen.pop("set", {}), where.get("set", ""), problems)
     _dispatcher(chosen, where, problems)
-    values = _values(chosen, where, problems)
+    values = read_inputs(chosen, where, problems)
     problems += [f"{where.get('target', '')}{problem}" for problem in unknown_target(target)]
     if problems:
         raise InputError(problems)
@@ -146,14 +146,39 @@ def _dispatcher(chosen: dict[str, object], where: Mapping[str, str], problems: l
         chosen["schedule"] = DISPATCHERS[word]
 
 
-def _values(chosen: Mapping[str, object], where: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """Every known field typed; unknown ones noted."""
+def read_inputs(
+    given: Mapping[str, object],
+    where: Mapping[str, str],
+    problems: list[str],
+    others: Iterable[str] = (),
+    listing: str = "mc2perf estimate --help",
+) -> dict[str, Any]:
+    """Every known input typed; unknown ones noted.
+
+    Parameters
+    ----------
+    given : mapping
+        Name to text or value.
+    where : mapping
+        What to put before the problems of a name.
+    problems : list of str
+        Where they are noted.
+    others : iterable of str
+        What may stand beside inputs, to guess what an unknown name meant.
+    listing : str
+        The command that lists all of them.
+
+    Returns
+    -------
+    dict
+        Name to typed value.
+    """
     known = {spec.name: (spec, how) for spec, how in inputs()}
     values: dict[str, Any] = {}
-    for name, value in chosen.items():
+    for name, value in given.items():
         at = where.get(name, "")
         if name not in known:
-            problems.append(f"{at}{name}: unknown key{did_you_mean(name, known, 'mc2perf estimate --help')}")
+            problems.append(f"{at}{name}: unknown key{did_you_mean(name, (*others, *known), listing)}")
             continue
         spec, how = known[name]
         try:
