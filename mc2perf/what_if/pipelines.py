@@ -5,6 +5,9 @@ A formula knows no "if": a switch is 1 where a number is larger than another, an
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
 from mc2perf.what_if.laying import Pipeline
 from mc2perf.what_if.sheet import Sheet
 
@@ -29,10 +32,10 @@ def _piece(sheet: Sheet, name: str, p: Pipeline) -> tuple[str, str, str, str, st
     return n, buffers, a, work, h
 
 
-def _rest_piece(sheet: Sheet, name: str, p: Pipeline, a: str, b: str) -> tuple[str, str, bool]:
-    """Cells of the other piece, or those of any; whether it is the first."""
+def _rest_piece(sheet: Sheet, name: str, p: Pipeline, a: str, b: str) -> tuple[str, str]:
+    """Cells of the other piece, or those of any."""
     if p.rest is None:
-        return a, b, False
+        return a, b
     x = sheet.comm(f"{name}_x", "x: the other piece on the links", ((1.0, s) for s in p.rest.comm), False)
     work = ((1.0, s) for s in p.rest.compute)
     y = sheet.compute(f"{name}_rest_work", "the other piece computed", work, False)
@@ -40,40 +43,71 @@ def _rest_piece(sheet: Sheet, name: str, p: Pipeline, a: str, b: str) -> tuple[s
         y = sheet.put(
             f"{name}_y", "y: the other piece computed, and its round", "s", f"{y} + {{{name}_round}}"
         )
-    return x, y, p.rest.first
+    return x, y
+
+
+class _Cells(NamedTuple):
+    """Cells of two stages: numbers, one piece on either engine, what runs beside, the other piece, sums."""
+
+    pieces: str
+    buffers: str
+    transfer: str
+    computation: str
+    beside: str
+    rest_transfer: str
+    rest_computation: str
+    comm: str
+    computed: str
 
 
 def two_stages(sheet: Sheet, name: str, p: Pipeline, f: str, g: str) -> tuple[str, str]:
     """Makespan and exposed communication of two stages; equations of ``overlap`` and ``unequal``."""
     n, buffers, a, b, h = _piece(sheet, name, p)
-    x, y, first = _rest_piece(sheet, name, p, a, b)
+    x, y = _rest_piece(sheet, name, p, a, b)
     comm = sheet.put(f"{name}_comm", "S: all transfers alone", "s", f"({n} - 1)*{a} + {x}")
     computed = sheet.put(f"{name}_computed", "C: all pieces computed alone", "s", f"({n} - 1)*{b} + {y}")
     work = sheet.put(f"{name}_serial", "W: one after the other", "s", f"{comm} + {computed} + {h}")
     if p.on.buffers <= 1:
         return work, comm
-    c1, c2, pace = f"{f}*(1 - 1/{g})", f"{g}*(1 - 1/{f})", f"{g}/{f}"
-    # transfers and covered computation of every path; what is neither is critical computation
+    cells = _Cells(n, buffers, a, b, h, x, y, comm, computed)
+    longest, alone = _longest_path(sheet, name, _two_stage_paths(p, cells), cells, f, g)
+    return _at_most(sheet, name, longest, alone, work, comm)
+
+
+def _two_stage_paths(p: Pipeline, cells: _Cells) -> Iterator[tuple[str, str, str]]:
+    """Paths that the pieces can take: name, transfers, covered computation.
+
+    What is neither is critical computation.
+    """
+    n, buffers, a, b, h, x, y, comm, computed = cells
+    two, first = p.rest is not None, p.rest is not None and p.rest.first
     early, late = (x, b) if first else (a, y)
     ring = f"({n} - {buffers})*{a}" if first else f"{comm} - {buffers}*{a}"
-    waits = p.rest is not None and p.buffers < p.pieces
+    waits = two and p.buffers < p.pieces
     beside = f"{h} + {y}" if first else f"{h} + {computed} - {b} - {y}"
     paths = [
         ("head", "0", "0", True),
         ("transfer", early, h, True),
         ("sending", comm, f"{h} + {computed} - {late}", True),
-        ("turn", f"{a} + {x}" if first else f"{comm} - {x}", beside, p.rest is not None),
+        ("turn", f"{a} + {x}" if first else f"{comm} - {x}", beside, two),
         ("ring", ring, f"{computed} - {b} - {y}", p.buffers < p.pieces),
         ("late_ring", f"({n} - 1 - {buffers})*{a}", f"{computed} - 2*{b} - {y}",
-         p.rest is not None and p.buffers < p.pieces - 1.0),
+         two and p.buffers < p.pieces - 1.0),
         ("wait", f"{comm} - ({buffers} - 1)*{a}", f"{h} + {computed} - {b} - {y}", waits),
         ("long_wait", f"{a} + {x}", f"{h} + ({buffers} - 1)*{b}", waits),
         ("start", a if first else x, f"({buffers} - 1)*{b}", waits),
     ]  # fmt: skip
+    return ((path, sent, covered) for path, sent, covered, possible in paths if possible)
+
+
+def _longest_path(
+    sheet: Sheet, name: str, paths: Iterable[tuple[str, str, str]], cells: _Cells, f: str, g: str
+) -> tuple[str, str]:
+    """The longest of the paths, and what it leaves uncovered."""
+    comm, computed, h = cells.comm, cells.computed, cells.beside
+    c1, c2, pace = f"{f}*(1 - 1/{g})", f"{g}*(1 - 1/{f})", f"{g}/{f}"
     longest, alone = "", ""
-    for path, sent, covered, possible in paths:
-        if not possible:
-            continue
+    for path, sent, covered in paths:
         time = sheet.put(
             f"{name}_{path}", f"{path} is critical", "s",
             f"{sent} + {h} + {computed} - ({covered}) + {c1}*({comm} - ({sent})) + {c2}*({covered})",
@@ -87,7 +121,7 @@ def two_stages(sheet: Sheet, name: str, p: Pipeline, f: str, g: str) -> tuple[st
             longest = sheet.put(f"{name}_{path}_longest", "longest, so far", "s", f"MAX({longest}, {time})")
         else:
             longest, alone = time, uncovered
-    return _at_most(sheet, name, longest, alone, work, comm)
+    return longest, alone
 
 
 def _at_most(sheet: Sheet, name: str, longest: str, alone: str, work: str, comm: str) -> tuple[str, str]:
@@ -96,6 +130,34 @@ def _at_most(sheet: Sheet, name: str, longest: str, alone: str, work: str, comm:
     total = sheet.put(f"{name}_total", "makespan", "s", f"MIN({longest}, {work})")
     exposed = f"{pays}*{alone} + (1 - {pays})*{comm}"
     return total, sheet.put(f"{name}_exposed", "communication that nothing covers", "s", exposed)
+
+
+class _Taken(NamedTuple):
+    """What is added to a path that takes in, instead of covering: a dispatch, a combine, and so on."""
+
+    dispatch: str
+    combine: str
+    experts: str
+    beside: str
+
+
+class _ThreeCells(NamedTuple):
+    """Cells of three stages: one piece in each, what runs beside, sums; covering in place of slowing down.
+
+    ``covering_comm`` and ``covering_compute`` are what a covered second lengthens a path by, ``taken`` what a
+    dispatch, a computation, a combine and what runs beside add to a path that takes them in instead.
+    """
+
+    dispatch: str
+    experts: str
+    combine: str
+    beside: str
+    comm: str
+    compute: str
+    covering_comm: str
+    covering_compute: str
+    pace: str
+    taken: _Taken
 
 
 def three_stages(sheet: Sheet, name: str, p: Pipeline, f: str, g: str) -> tuple[str, str]:
@@ -108,8 +170,19 @@ def three_stages(sheet: Sheet, name: str, p: Pipeline, f: str, g: str) -> tuple[
     depth = min(p.buffers, p.pieces)
     if p.on.buffers <= 1 or depth < 2:
         return work, comm
-    c1, c2, pace = f"{f}*(1 - 1/{g})", f"{g}*(1 - 1/{f})", f"{g}/{f}"
-    d1, c3, e2, h2 = (
+    c1, c2 = f"{f}*(1 - 1/{g})", f"{g}*(1 - 1/{f})"
+    taken = _taken(sheet, name, (d, c, e, h), c1, c2)
+    cells = _ThreeCells(d, e, c, h, comm, compute, c1, c2, f"{g}/{f}", taken)
+    computing = _computing(sheet, name, cells)
+    sending = _sending(sheet, name, cells, depth, depth < p.pieces)
+    longest, alone = _longer(sheet, f"{name}_longest", computing, sending)
+    return _at_most(sheet, name, longest, alone, work, comm)
+
+
+def _taken(sheet: Sheet, name: str, times: tuple[str, str, str, str], c1: str, c2: str) -> _Taken:
+    """What a path gains by taking in what it would have covered."""
+    d, c, e, h = times
+    return _Taken(*(
         sheet.put(f"{name}_{cell}", f"{what}, taken in instead of covered", "s", f"(1 - {cost})*{time}", note)
         for cell, what, cost, time, note in (
             ("taken_d", "a dispatch", c1, d, "(1 - f (1 - 1/g)) d"),
@@ -117,48 +190,58 @@ def three_stages(sheet: Sheet, name: str, p: Pipeline, f: str, g: str) -> tuple[
             ("taken_e", "a piece computed", c2, e, "(1 - g (1 - 1/f)) e"),
             ("taken_h", "what runs beside", c2, h, "(1 - g (1 - 1/f)) h"),
         )
-    )
+    ))  # fmt: skip
 
-    def detour(cell: str, what: str, longer: str, uncovered: str) -> tuple[str, str]:
-        longer = sheet.put(f"{name}_{cell}", what, "s", longer)
-        taken = sheet.switch(f"{name}_{cell}_taken", f"{what}: lengthens", longer, "0")
-        return f"MAX(0, {longer})", f"{taken}*({uncovered})"
 
-    fill, fill_alone = detour(
-        "fill", "first dispatch, instead of what runs beside", f"{d1} - {h2}", f"{d} - {pace}*{h}"
-    )
-    t1 = sheet.put(
-        f"{name}_t1", "computation is critical", "s", f"{compute} + {c} + {c1}*({comm} - {c}) + {fill}",
+def _detour(sheet: Sheet, name: str, what: str, longer: str, uncovered: str) -> tuple[str, str]:
+    """What a detour of a path adds where it lengthens it, to its time and to what nothing covers."""
+    longer = sheet.put(name, what, "s", longer)
+    taken = sheet.switch(f"{name}_taken", f"{what}: lengthens", longer, "0")
+    return f"MAX(0, {longer})", f"{taken}*({uncovered})"
+
+
+def _computing(sheet: Sheet, name: str, cells: _ThreeCells) -> tuple[str, str]:
+    """The path of all computation, and what it leaves uncovered."""
+    d, c, h, pace, taken = cells.dispatch, cells.combine, cells.beside, cells.pace, cells.taken
+    fill, fill_alone = _detour(
+        sheet, f"{name}_fill", "first dispatch, instead of what runs beside",
+        f"{taken.dispatch} - {taken.beside}", f"{d} - {pace}*{h}",
+    )  # fmt: skip
+    time = sheet.put(
+        f"{name}_t1", "computation is critical", "s",
+        f"{cells.compute} + {c} + {cells.covering_comm}*({cells.comm} - {c}) + {fill}",
         "n e + h + c + f (1 - 1/g) (n (d+c) - c), and the first dispatch",
     )  # fmt: skip
-    start, start_alone = detour(
-        "start", "first experts, instead of dispatches ahead", f"{e2} - {depth - 1.0!r}*{d1}",
-        f"{pace}*{e} - {depth - 1.0!r}*{d}",
+    return time, f"{c} + {fill_alone}"
+
+
+def _sending(sheet: Sheet, name: str, cells: _ThreeCells, depth: float, both: bool) -> tuple[str, str]:
+    """The path of all transfers, and what it leaves uncovered; it may wait at ``both`` ends."""
+    d, e, c, h, pace, taken = *cells[:4], cells.pace, cells.taken
+    start = _detour(
+        sheet, f"{name}_start", "first experts, instead of dispatches ahead",
+        f"{taken.experts} - {depth - 1.0!r}*{taken.dispatch}", f"{pace}*{e} - {depth - 1.0!r}*{d}",
     )  # fmt: skip
-    early, early_alone = detour(
-        "early", "first experts and what runs beside, instead of dispatches ahead",
-        f"{e2} + {h2} - {depth!r}*{d1}", f"{pace}*({e} + {h}) - {depth!r}*{d}",
+    early = _detour(
+        sheet, f"{name}_early", "first experts and what runs beside, instead of dispatches ahead",
+        f"{taken.experts} + {taken.beside} - {depth!r}*{taken.dispatch}",
+        f"{pace}*({e} + {h}) - {depth!r}*{d}",
     )  # fmt: skip
-    end, end_alone = detour(
-        "end", "last experts, instead of combines before", f"{e2} - {depth - 1.0!r}*{c3}",
-        f"{pace}*{e} - {depth - 1.0!r}*{c}",
+    end = _detour(
+        sheet, f"{name}_end", "last experts, instead of combines before",
+        f"{taken.experts} - {depth - 1.0!r}*{taken.combine}", f"{pace}*{e} - {depth - 1.0!r}*{c}",
     )  # fmt: skip
-    start, start_alone = _longer(sheet, f"{name}_begin", (start, start_alone), (early, early_alone))
-    if depth < p.pieces:
-        waits, waits_alone = f"{start} + {end}", f"{start_alone} + {end_alone}"
+    begin = _longer(sheet, f"{name}_begin", start, early)
+    if both:
+        waits, waits_alone = f"{begin[0]} + {end[0]}", f"{begin[1]} + {end[1]}"
     else:
-        waits, waits_alone = _longer(sheet, f"{name}_wait", (start, start_alone), (end, end_alone))
-    t2 = sheet.put(
-        f"{name}_t2", "transfers are critical", "s", f"{comm} + {c2}*{compute} + {waits}",
+        waits, waits_alone = _longer(sheet, f"{name}_wait", begin, end)
+    time = sheet.put(
+        f"{name}_t2", "transfers are critical", "s",
+        f"{cells.comm} + {cells.covering_compute}*{cells.compute} + {waits}",
         "n (d+c) + g (1 - 1/f) (n e + h), and what waits at both ends",
     )  # fmt: skip
-    longest, alone = _longer(
-        sheet,
-        f"{name}_longest",
-        (t1, f"{c} + {fill_alone}"),
-        (t2, f"{comm} - {pace}*{compute} + {waits_alone}"),
-    )
-    return _at_most(sheet, name, longest, alone, work, comm)
+    return time, f"{cells.comm} - {pace}*{cells.compute} + {waits_alone}"
 
 
 def _longer(sheet: Sheet, name: str, one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
