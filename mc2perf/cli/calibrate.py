@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from mc2perf.cli.options import ProfileFolders, folders
 from mc2perf.problems import InputError, did_you_mean
 from mc2perf.scenario import DEFAULT_HARDWARE
+
+if TYPE_CHECKING:
+    from mc2perf.calibrating import Calibrated
 
 EXAMPLE = "mc2perf calibrate all_reduce.txt matmul_bf16.csv scan.csv --hardware atlas_800t_a2 -o my_box.yaml"
 FORMATS = ("table", "json")
@@ -67,40 +70,69 @@ def calibrate(
         "op": op, "ranks": ranks, "dtype": dtype, "operator": operator, "m": m, "n": n, "k": k,
         "split_axis": split_axis, "experts_per_rank": experts_per_rank,
     }  # fmt: skip
-    from mc2perf.calibrating import calibrate as fitted
-    from mc2perf.calibrating.profile import base_for, profile_text
-    from mc2perf.cli.progress import reading
-    from mc2perf.reading import forget
-    from mc2perf.writers import files as writing
-    from mc2perf.writers.calibration import to_json, to_text
+    from mc2perf.calibrating.profile import profile_text
 
-    problems, own, base = _problems(output, format, forms), folders(profiles), hardware
-    try:
-        base = base_for(hardware, output, own)
-    except InputError as error:
-        problems += error.problems
     told = {name: value for name, value in given.items() if value is not None}
-    shapes = tuple(forms.split(",")) if forms else ()
-    try:
-        found = fitted([Path(file) for file in files], base, told, engine, shapes, own, reading)
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
-    groups, refused, notes = found.found.groups, found.found.refused, found.observations.notes
-    report = (
-        to_json(groups, refused, notes, found.base.name)
-        if format == "json"
-        else to_text(groups, refused, notes, found.base.name, residuals)
-    )
-    nowhere = output in (None, "-")
+    found, base = _fitted(files, hardware, output, profiles, _Choices(engine, forms, format, told))
+    report = _report(found, format, residuals)
     if not found.edits:
         sys.stderr.write(report)
         typer.echo("nothing could be fitted; no profile is written", err=True)
         raise typer.Exit(1)
-    text = profile_text(found, base, output, own)
-    (sys.stderr if nowhere else sys.stdout).write(report)
-    if not nowhere and not any(Path(file).resolve() == Path(str(output)).resolve() for file in files):
+    text = profile_text(found, base, output, folders(profiles))
+    (sys.stderr if output in (None, "-") else sys.stdout).write(report)
+    _write(text, output, files)
+
+
+class _Choices(NamedTuple):
+    """What was chosen beside files and base."""
+
+    engine: str | None
+    forms: str | None
+    format: str
+    told: dict[str, str]
+
+
+def _fitted(
+    files: list[Path], hardware: str, output: str | None, profiles: list[Path] | None, chosen: _Choices
+) -> tuple[Calibrated, str]:
+    """The fit and its base; every problem of options, base and files at once."""
+    from mc2perf.calibrating import calibrate as fitted
+    from mc2perf.calibrating.profile import base_for
+    from mc2perf.cli.progress import reading
+
+    problems, own, base = _problems(output, chosen.format, chosen.forms), folders(profiles), hardware
+    try:
+        base = base_for(hardware, output, own)
+    except InputError as error:
+        problems += error.problems
+    shapes = tuple(chosen.forms.split(",")) if chosen.forms else ()
+    try:
+        found = fitted([Path(file) for file in files], base, chosen.told, chosen.engine, shapes, own, reading)
+    except InputError as error:
+        problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return found, base
+
+
+def _report(found: Calibrated, format: str, residuals: bool) -> str:
+    """What was fitted, what was not and why."""
+    from mc2perf.writers.calibration import to_json, to_text
+
+    groups, refused, notes = found.found.groups, found.found.refused, found.observations.notes
+    if format == "json":
+        return to_json(groups, refused, notes, found.base.name)
+    return to_text(groups, refused, notes, found.base.name, residuals)
+
+
+def _write(text: str, output: str | None, files: list[Path]) -> None:
+    """The profile to its place."""
+    from mc2perf.reading import forget
+    from mc2perf.writers import files as writing
+
+    measured = {Path(file).resolve() for file in files}
+    if output not in (None, "-") and Path(str(output)).resolve() not in measured:
         forget(str(output))  # a profile that is there already was edited in its text
     writing.write(text, output)
 
