@@ -322,6 +322,22 @@ def test_a_longer_context_takes_longer(context: int, more: int, name: str) -> No
     assert one <= other
 
 
+@pytest.mark.parametrize("name", ["glm-5", "deepseek-v3.2"])
+@pytest.mark.parametrize(("tp", "new"), [(1, 16), (4, 256)])
+@pytest.mark.parametrize("hardware", ["atlas_800t_a3", "ascend_950pr"])
+def test_a_chunk_after_more_tokens_takes_no_less(name: str, tp: int, new: int, hardware: str) -> None:
+    """Cached latents are unfolded only where that, too, is less work than to pick: no cliff to fall off."""
+    asked: dict[str, Any] = {
+        "hardware": hardware, "phase": "prefill", "schedule": "serial", "ep": 16, "tp": tp, "seq_len": new,
+        "batch_size": 2, "nodes": 2, "host": "graph",
+    }  # fmt: skip
+    times = [
+        estimate(name, context_len=before, **asked).rows[0].total_time
+        for before in (1024, 2048, 3000, 4096, 5000, 6000, 8192)
+    ]
+    assert times == sorted(times)
+
+
 @quick
 @given(
     st.integers(0, 400), st.integers(1, 9), st.sampled_from([0, 30]), st.sampled_from([1, 4]),

@@ -14,6 +14,7 @@ import numpy as np
 
 from mc2perf.costs import Cost, Costs
 from mc2perf.equations import memory
+from mc2perf.equations.matmul import matmul_flops
 from mc2perf.model import Attention, Indexer, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
@@ -191,16 +192,29 @@ class _CachedBuilder(Builder):
 
     def _again(self, mixer: Attention) -> Plain:
         """Keys and values of cached latents: a prompt is attended to head by head, unless keys are picked."""
-        heads, latent = mixer.heads / self.layout.tp, float(mixer.kv_lora_rank)
-        n = heads * (mixer.head_dim - mixer.rope_head_dim + mixer.v_head_dim)
         found = np.greater(self.cache.context, 0.0) & ~self._core_of(mixer).picks
         rows = np.where(found, self.sequences * self.cache.context, 1.0)
+        n, k = self._unfolded_columns(mixer) / self.layout.tp, float(mixer.kv_lora_rank)
 
         def build(pieces: Num) -> Segments:
-            cost = self.costs.matmul("cached keys", rows / pieces, n, latent, self.layout.dtype)
+            cost = self.costs.matmul("cached keys", rows / pieces, n, k, self.layout.dtype)
             return (Segment("cached keys", "compute", Cost(*(np.where(found, t, 0.0) for t in cost))),)
 
         return Plain("cached keys", build)
+
+    def _unfolding(self, mixer: Attention) -> Num:
+        if mixer.kind != "mla":
+            return 0.0
+        flops: Num = self.costs.ledger.run(
+            "cached keys: FLOPs", matmul_flops, m=self.sequences * self.cache.context,
+            n=self._unfolded_columns(mixer), k=float(mixer.kv_lora_rank),
+        )  # fmt: skip
+        return flops
+
+    @staticmethod
+    def _unfolded_columns(mixer: Attention) -> float:
+        """Keys without their rotated part, and values, of all heads."""
+        return float(mixer.heads * (mixer.head_dim - mixer.rope_head_dim + mixer.v_head_dim))
 
     def _context(self, mixer: Attention) -> Num:
         return keys_seen(mixer, self.cache.context, self.layout.seq_len, self.costs.ledger.run)

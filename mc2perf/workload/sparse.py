@@ -141,7 +141,7 @@ class Sparse(TensorParallel):
     # --- attention of a prompt ---------------------------------------------------------------------------
 
     def _core_of(self, mixer: Attention) -> Core:
-        """Whichever takes fewer FLOPs: all keys under a mask, or those that each query picked.
+        """Whichever takes fewer FLOPs: all keys under a mask, cached ones unfolded, or those picked.
 
         References
         ----------
@@ -154,8 +154,12 @@ class Sparse(TensorParallel):
         every, picked = self._context(replace(mixer, top_keys=0)), self._context(mixer)
         masked = self._flops_over(mixer, every, Widths.unfolded(mixer))
         gathered = self._flops_over(mixer, picked, Widths.of(mixer))
-        picks = np.asarray(np.less(gathered, masked))
-        return Core(np.minimum(gathered, masked), np.where(picks, picked, every), picks)
+        picks = np.asarray(np.less(gathered, masked + self._unfolding(mixer)))
+        return Core(np.where(picks, gathered, masked), np.where(picks, picked, every), picks)
+
+    def _unfolding(self, mixer: Attention) -> Num:
+        """FLOPs in which latents that were there before become keys and values."""
+        return 0.0
 
     def _flops_over(self, mixer: Attention, context: Num, widths: Widths) -> Num:
         flops: Num = self.costs.ledger.run(
