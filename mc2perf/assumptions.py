@@ -181,7 +181,8 @@ def _step_assumptions(scenario: Scenario) -> Iterator[str]:
         return
     shards = "sharded over" if scenario.distributed_optimizer else "whole on"
     beside = "beside the last backward pass" if scenario.grad_overlap else "after the backward pass"
-    yield f"Adam in float32, {shards} the data-parallel ranks; gradients travel in float32 {beside}"
+    gathered = "; new weights in bf16 after the optimizer step" if scenario.distributed_optimizer else ""
+    yield f"Adam in float32, {shards} the data-parallel ranks; gradients travel in float32 {beside}{gathered}"
     order = scenario.rank_order.replace("-", ", ")
     yield f"ranks lie {order} from neighbours outwards, experts without cp; sends between stages are exposed"
     pipeline = pipeline_of(scenario.pipeline, scenario.vpp)

@@ -128,8 +128,9 @@ class Passes:
         return self._once("both", keys, partial(self._both, i, j))
 
     def backward_time(self, i: int) -> Num:
-        """The backward pass of a stage on the device. [s]"""
-        return self._sustained(_together(self._stage(i).backward)).total
+        """The backward pass of a stage, its share of what a micro-batch waits for the host included. [s]"""
+        there, back = self._both_ways(self._stage(i))
+        return self._issued(there, back)[1]
 
     # --- one after the other -----------------------------------------------------------------------------
 
@@ -182,8 +183,7 @@ class Passes:
 
     def _whole(self, i: int) -> Pass:
         stage, (_, first, last) = self._stage(i), self.key(i)
-        # what is computed again runs between the layers of the backward pass
-        there, back = (self._sustained(_together(groups)) for groups in (stage.forward, stage.backward))
+        there, back = self._both_ways(stage)
         alone = Pass(there + back, self.study.issued(there, back), _traffic(stage.forward, stage.backward))
         if self.study.scenario.pp == 1:
             return alone
@@ -193,16 +193,25 @@ class Passes:
     def _parts(self, i: int) -> Parts:
         stage, hands_on = self._stage(i), self._hands_on(i)
         weights = self._sustained(stage.weights)
-        there, back = (self._sustained(_together(groups)) for groups in (stage.forward, stage.backward))
+        there, back = self._both_ways(stage)
         timings = (there, back + weights.times(-1.0), weights)
-        alone = [self.study.issued(timing) for timing in timings]
-        # the host runs ahead from one of them into the next, as it does in a micro-batch of 1F1B
-        whole: Num = sum(alone)
-        share = self.study.issued(there, back) / np.where(np.greater(whole, 0.0), whole, 1.0)
         traffic = (_traffic(stage.forward), _traffic(stage.backward), dict[str, Traffic]())
-        passes = [Pass(t, share * a, sent) for t, a, sent in zip(timings, alone, traffic, strict=True)]
+        issued = self._issued(*timings)
+        passes = [Pass(*of) for of in zip(timings, issued, traffic, strict=True)]
         sends = [self._send.times(float(hands)) for hands in hands_on]
         return Parts(passes[0] + sends[0], passes[1] + sends[1], passes[2])
+
+    def _both_ways(self, stage: Stage) -> tuple[Timing, Timing]:
+        """Forward and backward on the device; what is computed again runs between layers of the backward."""
+        return self._sustained(_together(stage.forward)), self._sustained(_together(stage.backward))
+
+    def _issued(self, there: Timing, *back: Timing) -> list[Num]:
+        """Times of a micro-batch's passes, where the host runs ahead from one into the next. [s]"""
+        alone = [self.study.issued(timing) for timing in (there, *back)]
+        whole: Num = sum(alone)
+        together = self.study.issued(there, sum(back, schedules.NOTHING))
+        share = together / np.where(np.greater(whole, 0.0), whole, 1.0)
+        return [share * time for time in alone]
 
     # --- what a stage sends ------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ Everything is per NPU of the slowest stage; what it waits for the others is idle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -132,7 +132,7 @@ def _played(passes: Passes, n_mb: Num) -> tuple[list[Device], Num]:
     for i, (of, each) in enumerate(zip(held, one, strict=True)):
         counts = {work: at_each(n_mb, partial(_count, pipeline, pp, i, work)) for work in each}
         work = reduce(add, (step.times(counts[kind]) for kind, step in each.items()))
-        devices.append(Device(work, sum(passes.parts(stage).weights.timing.total for stage in of)))
+        devices.append(Device(work, sum(passes.parts(stage).weights.issued for stage in of)))
     return devices, time
 
 
@@ -199,14 +199,13 @@ def _after(study: Study, backward: Num) -> tuple[Traffic, Traffic, Num]:
             STATE_BYTES, 2.0,
         )  # fmt: skip
     optimizer = study.costs.vector("optimizer", moved).time
-    left = _left(study, backward)
-    return Traffic(gradients, left(gradients)), Traffic(weights, left(weights)), optimizer
+    return Traffic(gradients, _left(study, backward, gradients)), Traffic(weights, weights), optimizer
 
 
-def _left(study: Study, covered: Num) -> Callable[[Num], Num]:
-    """What of a transfer is left beside a pass, sent layer by layer; all of it without overlap."""
+def _left(study: Study, covered: Num, gradients: Num) -> Num:
+    """What of the gradients is left beside a pass, sent layer by layer; all of them without overlap."""
     if not study.scenario.grad_overlap:
-        return lambda comm: comm
+        return gradients
     assert study.model is not None
     buckets = study.model.num_layers / study.scenario.pp
-    return lambda comm: np.minimum(steps.exposed_bucket_time(covered, comm, buckets, 0.0), comm)
+    return np.minimum(steps.exposed_bucket_time(covered, gradients, buckets, 0.0), gradients)

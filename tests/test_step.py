@@ -147,6 +147,30 @@ def test_overlapped_gradients_cost_no_more() -> None:
     assert hidden.total_time < exposed.total_time
 
 
+def test_new_weights_are_gathered_after_the_optimizer_step() -> None:
+    """Overlap is of gradients (--overlap-grad-reduce); that of weights is another flag of Megatron."""
+    layout = {**DENSE, "tp": 1, "pp": 1, "global_batch_size": 64, "grad_overlap": True}
+    gathered, reduced = (row(**layout, distributed_optimizer=on).traffic["dp"] for on in (True, False))
+    weights = load_model("llama-2-7b").parameter_count * 2.0
+    machine = load_machine("atlas_800t_a2")
+    assert gathered[1] > weights * 7 / 8 / (7 * machine.tiers["node"].link_rate)
+    assert reduced[1] < gathered[1]
+
+
+@pytest.mark.parametrize("pipeline", ["1f1b", "zb-h1"])
+@pytest.mark.parametrize("host", ["eager", "blocking"])
+@pytest.mark.parametrize("part", ["memory.bandwidth", "cube.peak.bf16"])
+def test_gradients_have_as_long_to_travel_as_the_host_takes(pipeline: str, host: str, part: str) -> None:
+    """A faster part shortens kernels that a slow host issues, and nothing that gradients travel beside."""
+    layout = {**DENSE, "tp": 8, "pp": 2, "nodes": 16, "seq_len": 64, "grad_overlap": True, "host": host}
+    layout |= {"global_batch_size": 64, "pipeline": pipeline, "set": {"tiers.cluster.link_rate": "x0.2"}}
+    slow, fast = (row(**{**layout, "set": layout["set"] | more}) for more in ({}, {part: "x3"}))
+    assert slow.traffic["dp"][1] < slow.traffic["dp"][0]
+    if host == "eager":
+        assert fast.traffic["dp"][1] == close(slow.traffic["dp"][1])
+    assert fast.total_time <= slow.total_time * (1 + 1e-12)
+
+
 def test_a_distributed_optimizer_moves_less() -> None:
     # on A2 the measured reduce-scatter collapses above its buffer, and all-reduce wins
     layout = {**DENSE, "hardware": "atlas_800t_a3", "set": {}, "tp": 1, "global_batch_size": 64}
