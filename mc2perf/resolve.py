@@ -7,7 +7,7 @@ holds for every row is raised; one that holds for some is a reason why these hav
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from mc2perf.degrees import (
 from mc2perf.expert_groups import busiest_of, model_group, operator_group, skew_problems
 from mc2perf.machine import Machine
 from mc2perf.model import Model
-from mc2perf.operators import MOE_LAYER, OPERATORS, unquantised
+from mc2perf.operators import DTYPES, MOE_LAYER, OPERATORS, unquantised
 from mc2perf.pipelines import pipeline_of
 from mc2perf.policies import scan
 from mc2perf.problems import did_you_mean
@@ -53,9 +53,7 @@ def as_columns(scenario: Scenario) -> Scenario:
 
 def machine_problems(scenario: Scenario, machine: Machine) -> Iterator[str]:
     """What a machine does not have: an element type, an engine, a rule."""
-    if scenario.cube_dtype not in machine.cube.peak:
-        known = did_you_mean(scenario.cube_dtype, machine.cube.peak)
-        yield f"dtype: the cube of {machine.name} has no {scenario.cube_dtype}{known}"
+    yield from _missing_dtypes(scenario, machine.name, machine.cube.peak)
     engines = {name for tier in machine.tiers.values() for name in tier.engines}
     if scenario.engine and scenario.engine not in engines:
         yield f"engine: {machine.name} has no '{scenario.engine}'{did_you_mean(scenario.engine, engines)}"
@@ -63,6 +61,17 @@ def machine_problems(scenario: Scenario, machine: Machine) -> Iterator[str]:
     if scenario.matmul_rule and scenario.matmul_rule not in rules:
         known = did_you_mean(scenario.matmul_rule, rules)
         yield f"matmul_rule: {machine.name} has no '{scenario.matmul_rule}'{known}"
+
+
+def _missing_dtypes(scenario: Scenario, name: str, peak: Mapping[str, float]) -> Iterator[str]:
+    """Element types that are computed in and that the cube does not have."""
+    for field, dtype in (("dtype", scenario.cube_dtype), ("attention_dtype", scenario.attention_dtype)):
+        if dtype and dtype not in peak:
+            yield f"{field}: the cube of {name} has no {dtype}{did_you_mean(dtype, peak)}"
+    wide = unquantised(scenario.dtype)
+    if wide not in peak and wide != scenario.dtype and scenario.target not in OPERATORS:
+        known = did_you_mean(wide, (dtype for dtype in peak if DTYPES[dtype].size >= 2.0))
+        yield f"dtype: gate and head stay in {wide} in {scenario.dtype}; the cube of {name} has none{known}"
 
 
 def misplaced(scenario: Scenario) -> Iterator[str]:

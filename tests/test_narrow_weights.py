@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mc2perf.answer import Answer, Row
 from mc2perf.api import estimate
+from mc2perf.evaluate import estimate as evaluate
 from mc2perf.operators import DTYPES, PAYLOADS
 from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model
-from mc2perf.readers.profiles import profile_names
+from mc2perf.readers.profiles import load_machine, profile_names
+from mc2perf.scenario import Scenario
 
 KIMI: dict[str, Any] = {
     "hardware": "atlas_800t_a3", "phase": "decode", "tp": 4, "dp": 4, "ep": 16, "batch_size": 4,
@@ -163,3 +166,19 @@ def test_traffic_by_group_adds_up(schedule: str) -> None:
     segments = answer.segments
     if schedule == "serial":
         assert answer.traffic["ep"][0] == pytest.approx(60 * (segments["dispatch"] + segments["combine"]))
+
+
+@pytest.mark.parametrize("kept", ["fp16", "bf16"])
+def test_types_that_a_cube_does_not_have_are_told(kept: str) -> None:
+    """Attention of its own type; gate and head of an 8-bit model on a cube that has no bf16."""
+    machine = load_machine("atlas_800t_a2")
+    cube = replace(machine.cube, peak={name: machine.cube.peak[name] for name in (kept, "int8")})
+    question = Scenario(target="mixtral-8x7b", phase="decode", ep=8.0, dtype="int8", attention_dtype="fp8")
+    with pytest.raises(InputError) as refused:
+        evaluate(question, replace(machine, cube=cube), load_model("mixtral-8x7b"))
+    attention, *gate = refused.value.problems
+    assert attention == f"attention_dtype: the cube of atlas_800t_a2 has no fp8; write one of {kept}, int8"
+    no_bf16 = (
+        "dtype: gate and head stay in bf16 in int8; the cube of atlas_800t_a2 has none; did you mean 'fp16'?"
+    )
+    assert gate == ([no_bf16] if kept == "fp16" else [])
