@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mc2perf import remarks
 from mc2perf.api import estimate
 from mc2perf.equations import windows
 from mc2perf.rules.catalogue import FAMILIES, OPERATORS, PIECES, SWITCHES, VARIANTS, variants_of
@@ -165,3 +167,11 @@ def test_estimates_warn_of_what_the_rules_call_slow() -> None:
 def test_decode_does_not_fuse_an_all_reduce() -> None:
     row = mc2("qwen3-32b", phase="decode", tp=8, sp=False, batch_size=8)
     assert row.legal and "runs unfused in decode" in row.reason and row.speedup == 1.0
+
+
+def test_every_code_that_is_given_is_listed_and_the_other_way_round() -> None:
+    """Stable codes of warnings: those that rules carry, and those written where remarks are made."""
+    ruled = {rule.code for variant in VARIANTS for rule in variant.rules if rule.code}
+    written = set(re.findall(r'Remark\(\s*"(\w+)"', inspect.getsource(remarks)))
+    assert ruled | written == remarks.CODES.keys()
+    assert set(remarks.ADVICE) <= ruled

@@ -1,4 +1,4 @@
-"""First token, time per token, throughput: identities, published figures, every schedule over a step."""
+"""Steps over a cache: published figures, chunks, every schedule over a step."""
 
 from __future__ import annotations
 
@@ -7,32 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from cached_passes import decode, prompt
 
 from mc2perf.api import estimate
 from mc2perf.equations import serving as equations
 from mc2perf.measurement import Row
 from mc2perf.outcomes import OUTCOMES
 from mc2perf.outcomes.outcome import serial_outcome
-from mc2perf.problems import InputError
 from mc2perf.readers.measurements import load_measurements
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.results import Results
 from mc2perf.scenario import SCHEDULES, Scenario
-from mc2perf.serving import (
-    cache_transfer_time,
-    chunks_of,
-    decoded,
-    mean_context,
-    prefilled,
-    sequences_of_npu,
-)
 from mc2perf.study import Study, study_of
-from mc2perf.workload.decode import Cache, cache_of_sequence, cached_layers
+from mc2perf.validating.decode import mean_context
+from mc2perf.workload.decode import Cache, cached_layers
 
-quick = settings(max_examples=25, deadline=None)
 ROWS = {row.id: row for family in load_measurements() for row in family.rows}
 
 
@@ -70,37 +60,7 @@ def results(study: Study, schedule: str = "serial") -> Results:
     return base if schedule == "serial" else Results(study, OUTCOMES[schedule](study, serial), base)
 
 
-def decode(context: Any, **how: Any) -> Cache:
-    return Cache(context=context, decode=True, **how)
-
-
-def prompt(context: Any = 0.0, **how: Any) -> Cache:
-    return Cache(context=context, decode=False, **how)
-
-
-# --- identities
-
-
-@quick
-@given(
-    st.integers(1, 512).map(float),
-    st.integers(0, 3).map(float),
-    st.floats(0.0, 1.0),
-    st.sampled_from([1.0, 4.0]),
-)
-def test_throughput_is_batch_over_time_per_token(
-    batch: float, drafts: float, chance: float, tp: float
-) -> None:
-    study = study_over("llama-3.1-8b", decode(2000.0), batch, 1.0 + drafts, tp=tp)
-    per_step = equations.tokens_per_step(chance, drafts)
-    found = decoded(study, results(study), per_step)
-    assert sequences_of_npu(study) == batch / tp
-    assert found.tokens_per_second == pytest.approx(batch / tp / found.tpot)
-    assert found.tokens_per_second_of_all == pytest.approx(found.tokens_per_second * study.npus)
-    assert found.step_time == pytest.approx(found.tpot * per_step)
-    # tokens that pass the NPU are those of the answer and those that are refused
-    passed = results(study)["tokens_per_second"]
-    assert found.tokens_per_second == pytest.approx(passed * per_step / (1.0 + drafts))
+# --- what papers print of both
 
 
 def rate_and_tpot(row: Row) -> tuple[float, float, float] | None:
@@ -131,61 +91,19 @@ def test_published_throughput_of_enough_rows() -> None:
     assert len(BOTH) == 10
 
 
-def test_prefill_figures() -> None:
-    study = study_over("deepseek-v3", prompt(), 2.0, 4096.0, ep=32.0, nodes=2.0, hardware="cloudmatrix384")
-    plain = results(study)
-    found = prefilled(study, plain, waiting=0.5, transfer=0.25)
-    assert found.time == plain.total and found.ttft == plain.total + 0.75
-    assert found.tokens_per_second == 8192.0 / plain.total == plain["tokens_per_second"]
-    assert found.tokens_per_second_of_all == 32.0 * found.tokens_per_second
-
-
 # --- chunks
-
-
-def test_chunks_add_up() -> None:
-    new, before = chunks_of(10_000.0, 4096.0)
-    study = study_over("llama-3.1-8b", prompt(before), np.ones_like(new), new)
-    alone = [
-        one(results(study_over("llama-3.1-8b", prompt(c), 1.0, n)).total)
-        for n, c in ((4096.0, 0.0), (4096.0, 4096.0), (1808.0, 8192.0))
-    ]
-    found = prefilled(study, results(study), chunks=True)
-    assert np.shape(found.ttft) == (1, 1) and one(found.ttft) == pytest.approx(sum(alone))
-    assert one(found.tokens_per_second) == pytest.approx(10_000.0 / sum(alone))
 
 
 def test_small_chunks_wait_for_weights() -> None:
     """One pass of the whole prompt is fastest; tokens that are cached already are not computed."""
     times = []
     for length in (128.0, 512.0, 2048.0, 8192.0):
-        new, before = chunks_of(8192.0, length)
-        study = study_over("llama-3.1-8b", prompt(before), np.ones_like(new), new)
-        times.append(one(prefilled(study, results(study), chunks=True).ttft))
+        before = np.arange(0.0, 8192.0, length).reshape(-1, 1)
+        study = study_over("llama-3.1-8b", prompt(before), np.ones_like(before), length)
+        times.append(np.sum(results(study).total))
     assert times == sorted(times, reverse=True)
     half = one(results(study_over("llama-3.1-8b", prompt(4096.0), 1.0, 4096.0)).total)
     assert times[-1] / 2 < half < times[-1]
-
-
-@quick
-@given(st.integers(1, 5000), st.integers(1, 3000), st.integers(0, 4000))
-def test_chunks_token_by_token(length: int, chunk: int, cached: int) -> None:
-    if cached >= length:
-        return
-    columns = chunks_of(float(length), float(chunk), float(cached))
-    new, before = (np.ravel(column).tolist() for column in columns)
-    tokens = list(range(cached, length))
-    pieces = [tokens[i : i + chunk] for i in range(0, len(tokens), chunk)]
-    assert new == [len(piece) for piece in pieces] and before == [piece[0] for piece in pieces]
-
-
-def test_nothing_to_read() -> None:
-    with pytest.raises(InputError) as refused:
-        chunks_of(100.0, 0.5, cached=100.0)
-    assert refused.value.problems == [
-        "chunk_len: 0.5 tokens are no chunk; write 1 or more",
-        "context_len: 100 of 100 prompt tokens leave nothing to read; write 0 to 99",
-    ]
 
 
 # --- an answer from its first to its last token
@@ -196,15 +114,6 @@ def test_mean_context_stands_for_every_step() -> None:
     study = study_over("llama-3.1-8b", decode(np.arange(4000.0, 4064.0).reshape(-1, 1)), np.full(64, 32.0))
     middle = study_over("llama-3.1-8b", decode(mean_context(4000.0, 64.0)), 32.0)
     assert np.sum(results(study).total) == pytest.approx(64.0 * one(results(middle).total), rel=1e-9)
-
-
-def test_moving_the_cache() -> None:
-    """Caches of 4096 tokens of 70 272 B over 7 links of 28 GB/s, with what such links reach."""
-    study = study_over("deepseek-v3", prompt(), 2.0, 4096.0, ep=32.0, nodes=2.0, hardware="cloudmatrix384")
-    size = 2.0 * cache_of_sequence(load_model("deepseek-v3"), 4096.0, 2.0, 1.0)
-    assert size == 2 * 4096 * 70_272
-    time = one(cache_transfer_time(study, 4096.0, 2.0, 16.0))
-    assert 0.5 < size / (7 * 28e9) / time <= 1.0
 
 
 # --- schedules lie over a step as they do over training
@@ -265,8 +174,8 @@ class Published:
         study = study_over(self.target, self.over, self.sequences, self.new, **self.how)
         if self.quantity == "tokens_per_second_per_npu":
             # a package of two dies
-            return 2.0 * one(prefilled(study, results(study)).tokens_per_second)
-        return one(decoded(study, results(study), self.step_tokens).tpot)
+            return 2.0 * one(results(study)["tokens_per_second"])
+        return one(results(study).total) / self.step_tokens
 
 
 def dies(count: float, **how: Any) -> dict[str, Any]:

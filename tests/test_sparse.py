@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cached_passes import cache_of_sequence, decode, prompt, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -16,10 +17,10 @@ from mc2perf.costs import Costs, Ledger
 from mc2perf.equations.attention import cache_time
 from mc2perf.equations.sparse import gather_time, top_k_bytes
 from mc2perf.machine import Machine
-from mc2perf.model import Attention, Indexer, LayerGroup, Model
+from mc2perf.model import Attention, Indexer, Model
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
-from mc2perf.workload.decode import Cache, cache_of_sequence, cached_layers
+from mc2perf.workload.decode import Cache, cached_layers
 from mc2perf.workload.keys import keys_picked, keys_read, keys_scored, keys_seen
 from mc2perf.workload.layer import LayerParts, layers_of
 from mc2perf.workload.layout import Layout
@@ -34,14 +35,6 @@ LATENT = Attention(
 )  # fmt: skip
 
 
-def model_of(mixer: Attention) -> Model:
-    """One layer without a feed-forward part."""
-    return Model(
-        name="small", source="", hidden_size=32, vocab_size=96, matrices=3, dense_width=0,
-        layers=(LayerGroup(count=1, mixer="m", ffn=None),), mixers={"m": mixer},
-    )  # fmt: skip
-
-
 def with_mixers(model: Model, **changed: Any) -> Model:
     return replace(model, mixers={name: replace(m, **changed) for name, m in model.mixers.items()})
 
@@ -52,14 +45,6 @@ def layout_of(sequences: Any, new_tokens: Any = 1.0, tp: float = 1.0, **how: Any
         "dispatch_dtype": "bf16", "combine_dtype": "bf16", "attention_dtype": "bf16", "capacity_factor": None,
     }  # fmt: skip
     return Layout(tokens=sequences * new_tokens / tp, seq_len=new_tokens, tp=tp, **plain | how)
-
-
-def decode(context: Any, **how: Any) -> Cache:
-    return Cache(context=context, decode=True, **how)
-
-
-def prompt(context: Any = 0.0) -> Cache:
-    return Cache(context=context, decode=False)
 
 
 def passed(model: Model, layout: Layout, over: Cache | None, machine: Machine = A3) -> list[LayerParts]:
@@ -122,7 +107,7 @@ def test_number_by_number(context: int, new: int) -> None:
     for i in range(new):
         picks, made = picked_keys(LATENT, some(10), some(32), cached[: context + i + 1])
         flops, pairs, read = flops + made, pairs + len(picks), read | set(picks.tolist())
-    counted = written(model_of(LATENT), layout_of(1.0, float(new)), decode(float(context)))
+    counted = written(small(LATENT), layout_of(1.0, float(new)), decode(float(context)))
     assert counted["index scores: FLOPs"] == pytest.approx(flops)
     assert counted["attention: FLOPs"] == pytest.approx(pairs * 3 * 2 * (20 + 16))
     keys = float(keys_read(LATENT, float(context), float(new)))

@@ -114,28 +114,6 @@ def shared_flops_per_token(matrices: Num, hidden_size: Num, shared_width: Num) -
     return 2.0 * matrices * hidden_size * shared_width
 
 
-@formula("4 * hidden_size * payload_width")
-def latent_flops_per_token(hidden_size: Num, payload_width: Num) -> Num:
-    """FLOPs per token of the projections to a latent width before the experts, and back after them.
-
-    Parameters
-    ----------
-    hidden_size, payload_width : number or array
-        Hidden size and latent width; not for models whose experts work on the hidden size itself.
-
-    Returns
-    -------
-    number or array
-        FLOPs; they run before the dispatch and after the combine, once per token.
-
-    Examples
-    --------
-    >>> latent_flops_per_token(4096.0, 1024.0)
-    16777216.0
-    """
-    return 4.0 * hidden_size * payload_width
-
-
 @formula(
     "matrices * (payload_width * width * top_k + hidden_size * shared_width) / (2 * payload_width * top_k)"
 )

@@ -253,22 +253,6 @@ def combine_normal_window(tokens: Num, top_k: Num, token_bytes: Num) -> Num:
     return 2.0 * (tokens * top_k * token_bytes + 207.0 * MIB)
 
 
-@formula("micro_batch * seq_len * hidden_size * item_size")
-def suggested_window(micro_batch: Num, seq_len: Num, hidden_size: Num, item_size: Num) -> Num:
-    """What HCCL suggests for language models: one activation. A smaller buffer may slow collectives. [B]
-
-    References
-    ----------
-    HCCL, docs/zh/user_guide/hccl_env/HCCL_BUFFSIZE.md: rounded up to whole MB.
-
-    Examples
-    --------
-    >>> suggested_window(1.0, 4096.0, 7168.0, 2.0) / MIB
-    56.0
-    """
-    return micro_batch * seq_len * hidden_size * item_size
-
-
 @formula("2 * buffsize - 2**20")
 def data_window_950(buffsize: Num) -> Num:
     """What a 950 has for data: two buffers, of which the first MB is a state zone. [B]

@@ -123,7 +123,13 @@ def best_lengths(
     """
     stages = _Stages(alpha_first, per_row_first, alpha_second, per_row_second, head, order)
     _check(total_rows, pieces, stages, least)
-    return _solve(total_rows, pieces, stages, least)
+    equal = (total_rows / pieces,) * pieces
+    time = stages.makespan(equal)
+    if time <= stages.floor(total_rows, pieces, least) or pieces == 1:
+        return Lengths(equal, time)
+    rows = _programme(total_rows, pieces, stages, least)
+    found = stages.makespan(rows)
+    return Lengths(rows, found) if found < time * (1.0 - TIE) else Lengths(equal, time)
 
 
 def best_uneven(
@@ -169,25 +175,14 @@ def best_uneven(
     """
     stages = _Stages(alpha_first, per_row_first, alpha_second, per_row_second, head, order)
     _check(total_rows, 1, stages, least, most)
-    best = _solve(total_rows, 1, stages, least)
+    best = best_lengths(total_rows, 1, **stages._asdict(), least=least)
     for pieces in range(2, most + 1):
         # the floor only rises: no later number can win either
         if pieces * least > total_rows or stages.floor(total_rows, pieces, least) >= best.time:
             break
-        found = _solve(total_rows, pieces, stages, least)
+        found = best_lengths(total_rows, pieces, **stages._asdict(), least=least)
         best = found if found.time < best.time * (1.0 - TIE) else best
     return best
-
-
-def _solve(total_rows: float, pieces: int, stages: _Stages, least: float) -> Lengths:
-    """The programme's lengths, or equal ones where those are as good."""
-    equal = (total_rows / pieces,) * pieces
-    time = stages.makespan(equal)
-    if time <= stages.floor(total_rows, pieces, least) or pieces == 1:
-        return Lengths(equal, time)
-    rows = _programme(total_rows, pieces, stages, least)
-    found = stages.makespan(rows)
-    return Lengths(rows, found) if found < time * (1.0 - TIE) else Lengths(equal, time)
 
 
 def _programme(total_rows: float, pieces: int, stages: _Stages, least: float) -> tuple[float, ...]:

@@ -10,7 +10,6 @@ from scipy.optimize import brentq
 from mc2perf.equations.serving import tokens_per_step
 from mc2perf.measurement import Plain
 from mc2perf.problems import InputError
-from mc2perf.serving import mean_context
 from mc2perf.validating.layout import contradictions, degree, of_all_replicas, replicas
 from mc2perf.validating.questions import number, refuse, schedule_of
 
@@ -93,6 +92,27 @@ def _decode_contradictions(question: Mapping[str, Plain]) -> Iterator[str]:
 def new_tokens(question: Mapping[str, Plain]) -> float:
     """Tokens of a sequence that a step computes: stated, or one and the drafts."""
     return number(question.get("tokens_per_request", 1.0 + number(question.get("mtp", 0))))
+
+
+def mean_context(prompt_len: float, output_len: float) -> float:
+    """Tokens in the cache on average while an answer is written, or after many requests at random points.
+
+    Parameters
+    ----------
+    prompt_len, output_len : float
+        Tokens of the prompt and of the answer.
+
+    Returns
+    -------
+    float
+        The prompt and half of the tokens before the last one; the time of a step grows linearly with it.
+
+    Examples
+    --------
+    >>> mean_context(1024.0, 3.0)
+    1025.0
+    """
+    return prompt_len + (output_len - 1.0) / 2.0
 
 
 def _context(question: Mapping[str, Plain]) -> dict[str, Plain]:

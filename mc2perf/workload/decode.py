@@ -18,7 +18,7 @@ from mc2perf.equations.matmul import matmul_flops
 from mc2perf.model import Attention, Indexer, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
-from mc2perf.workload.keys import STATE_SIZE, Widths, cache_of_layer, kept_keys, keys_read, keys_seen
+from mc2perf.workload.keys import STATE_SIZE, Widths, kept_keys, keys_read, keys_seen
 from mc2perf.workload.layer import Builder, LayerParts
 from mc2perf.workload.layout import Layout
 from mc2perf.workload.mixers import NORM_BYTES
@@ -281,33 +281,3 @@ class _CachedBuilder(Builder):
             value_dim=float(mixer.v_head_dim), item_size=STATE_SIZE,
         )  # fmt: skip
         return self._vector(name, 2.0 * size)
-
-
-def cache_of_sequence(model: Model, context: Num, kv_size: float, tp: float) -> Num:
-    """Bytes that the cache of one sequence takes on one rank, all layers: what moves to a decode NPU.
-
-    Parameters
-    ----------
-    model : Model
-        Whose layers.
-    context : number or array
-        Tokens of the sequence.
-    kv_size : float
-        Bytes of an element of the cache. [B]
-    tp : float
-        Tensor-parallel ranks; a latent, and heads fewer than ranks, are on all of them.
-
-    Returns
-    -------
-    number or array
-        Bytes, with the float32 states of linear mixers. [B]
-
-    References
-    ----------
-    DeepSeek-AI, "DeepSeek-V2", 2024, table 1: (512 + 64) elements of a token and layer.
-    """
-    size: Num = 0.0
-    for group in model.layers:
-        if group.mixer:
-            size = size + group.count * cache_of_layer(model.mixers[group.mixer], context, kv_size, tp)
-    return size
