@@ -100,7 +100,8 @@ def _kernels(study: Study, part: Part) -> Iterator[Kernel]:
         if name == label or f"{name}{TIME}" not in priced:
             continue
         moved = sum(priced.get(f"{name}{what}", 0.0) for what in MOVED)
-        yield Kernel(name, flops, moved, priced[f"{name}{TIME}"])
+        if moved:
+            yield Kernel(name, flops, moved, priced[f"{name}{TIME}"])
 
 
 def _steps(study: Study, part: Part) -> list[Step]:

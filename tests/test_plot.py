@@ -72,6 +72,16 @@ def test_kernels_lie_under_their_roofs() -> None:
     assert ffn2.x[0] == pytest.approx(2.0 * 8192 * 14336 * 4096 / moved)
 
 
+@pytest.mark.parametrize("phase", ["train", "prefill", "decode"])
+@pytest.mark.parametrize("target", ["mixtral-8x7b", "deepseek-v3.2"])
+def test_kernels_whose_bytes_are_not_priced_are_left_out(target: str, phase: str) -> None:
+    """Attention, and the scores of an indexer, in every phase: no point without an intensity."""
+    _, *kernels = chart("roofline", target, phase=phase, hardware="atlas_800t_a3").lines
+    labels = {kernel.label for kernel in kernels}
+    assert "ffn1" in labels and not labels & {"attention", "index scores"}
+    assert all(x > 0.0 for kernel in kernels for x in kernel.x)
+
+
 def test_what_cannot_be_drawn_is_said() -> None:
     with pytest.raises(InputError, match="write --kind breakdown"):
         chart("pieces", "llama-2-13b", tp=1, hardware="atlas_800t_a2")

@@ -35,6 +35,17 @@ QUESTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "operator": ("matmul_all_reduce", REDUCE),
     "step": ("llama-2-13b", {"hardware": "atlas_800t_a2", "tp": 8, "global_batch_size": 64}),
     "decode": ("deepseek-v3", {"hardware": "cloudmatrix384", "phase": "decode", "batch_size": 32, "ep": 32}),
+    "skewed": (
+        "deepseek-v3",
+        {
+            "hardware": "atlas_800t_a3",
+            "phase": "prefill",
+            "ep": 64,
+            "nodes": 4,
+            "skew": "zipf:0.5",
+            "schedule": "mc2",
+        },
+    ),
     "one schedule": ("mixtral-8x7b", {"schedule": "micro_batch", "phase": "prefill"}),
 }
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -62,17 +62,26 @@ def _least_per_byte(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float6
 
 def band_of(up_to: NDArray[np.float64], size: Num) -> NDArray[np.intp]:
     """The band that a size falls into; up to and with its end."""
-    return np.asarray(np.searchsorted(up_to, size) if up_to.ndim == 1 else np.sum(up_to < size, axis=0))
+    if up_to.ndim == 1:
+        return np.asarray(np.searchsorted(up_to, size))
+    return np.asarray(np.sum(_beside(up_to, np.ndim(size)) < size, axis=0))
 
 
 def of_band(column: NDArray[np.float64], band: NDArray[np.intp]) -> Num:
     """The number of a band, of every row where rows differ."""
     if column.ndim == 1:
         return column[band]
+    column = _beside(column, band.ndim)
     shape = np.broadcast_shapes(column.shape[1:], band.shape)
     laid = np.broadcast_to(column, (len(column), *shape))
     taken: Num = np.take_along_axis(laid, np.broadcast_to(band, shape)[None], axis=0)[0]
     return taken
+
+
+def _beside(column: NDArray[np.float64], axes: int) -> NDArray[np.float64]:
+    """Bands first, then as many axes as sizes have: those of experts may stand before those of rows."""
+    more = (1,) * (axes + 1 - column.ndim)
+    return column.reshape(len(column), *more, *column.shape[1:])
 
 
 def ends_of(fits: Mapping[int, tuple[Band, ...]], ranks: float) -> NDArray[np.float64]:
