@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -22,3 +24,16 @@ def everything() -> Validation:
     from mc2perf.validating import validate
 
     return validate()
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Any:
+    """Write a file under a name that says nothing, and read it."""
+
+    def write(content: str | bytes | dict[str, Any]) -> Path:
+        file = tmp_path / "attachment"
+        text = json.dumps(content) if isinstance(content, dict) else content
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return file
+
+    return write

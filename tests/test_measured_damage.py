@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import measured_files as formats
 import pytest
-import test_measured_formats as formats
 import test_measured_fuzz as fuzz
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,8 +9,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import measured_files as formats
 import pytest
-import test_measured_formats as formats
 import test_measured_launch as scripts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
