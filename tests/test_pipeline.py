@@ -10,23 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn_stages import CLOSE, close, counts, factors, quick, rings, times
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mc2perf.equations import host, overlap, pipeline, play
 from mc2perf.equations import three_stages as stages
 from mc2perf.units import MIB
-
-CLOSE = 1e-12
-times = st.one_of(st.integers(0, 12).map(float), st.floats(0.0, 1e3).map(lambda t: round(t, 3)))
-counts = st.integers(1, 12)
-rings = st.integers(1, 8)
-factors = st.floats(1.0, 4.0)
-quick = settings(max_examples=150, deadline=None)
-
-
-def close(expected: Any) -> Any:
-    return pytest.approx(expected, rel=CLOSE, abs=1e-12)
 
 
 def ring(firsts: list[float], seconds: list[float], buffers: int, head: float = 0.0) -> float:

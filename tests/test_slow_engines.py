@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
+from drawn_stages import CLOSE, close, counts, factors, quick, rings, times
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mc2perf.equations import overlap, pipeline
 from mc2perf.equations.pipeline import StageBounds
-
-CLOSE = 1e-12
-times = st.one_of(st.integers(0, 12).map(float), st.floats(0.0, 1e3).map(lambda t: round(t, 3)))
-counts = st.integers(1, 12)
-rings = st.integers(1, 8)
-factors = st.floats(1.0, 4.0)
-quick = settings(max_examples=150, deadline=None)
-
-
-def close(expected: Any) -> Any:
-    return pytest.approx(expected, rel=CLOSE, abs=1e-12)
 
 
 def fluid(a: float, b: float, n: int, buffers: int, f: float, g: float) -> tuple[float, float]:
