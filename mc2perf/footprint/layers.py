@@ -58,7 +58,7 @@ class LayerBytes:
     @property
     def item(self) -> float:
         """Activations and caches are kept in 16 bit where matmuls run in fewer. [B]"""
-        return max(DTYPES[self.layout.dtype].size, 2.0)
+        return self.layout.item
 
     @property
     def split(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from mc2perf.operators import DTYPES
 from mc2perf.skew import Busiest
 from mc2perf.units import Num
 
@@ -62,6 +63,11 @@ class Layout:
     def between(self) -> Num:
         """Rows of a rank between the matmuls: its share, or without sequence parallelism all."""
         return self.tokens if self.sp else self.gathered
+
+    @property
+    def item(self) -> float:
+        """Bytes of an activation: 1-byte types are kept as 16 bit between the matmuls. [B]"""
+        return max(DTYPES[self.dtype].size, 2.0)
 
     @property
     def routed_ranks(self) -> float:

@@ -13,7 +13,7 @@ from typing import Self
 
 from mc2perf.costs import Cost, Costs
 from mc2perf.model import Model
-from mc2perf.operators import DTYPES, unquantised
+from mc2perf.operators import unquantised
 from mc2perf.units import Num
 from mc2perf.workload.gradients import FUSED_GRADIENT_BYTES, summed_apart
 from mc2perf.workload.layout import Layout
@@ -36,7 +36,7 @@ class TensorParallel:
     @property
     def item(self) -> float:
         """Bytes of an activation: 1-byte types are kept as 16 bit between the matmuls. [B]"""
-        return max(DTYPES[self.layout.dtype].size, 2.0)
+        return self.layout.item
 
     @property
     def unquantised(self) -> Self:
