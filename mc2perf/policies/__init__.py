@@ -1,1 +1,1 @@
-"""How others cut a fused operator into tiles: policies to compare with, as pure functions."""
+"""How a fused operator may be cut into tiles: counts tried, a formula, a linear programme, CANN's tiling."""

@@ -1,1 +1,1 @@
-"""Files to dataclasses."""
+"""Files and words to dataclasses, every problem with its place."""

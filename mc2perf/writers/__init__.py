@@ -1,1 +1,1 @@
-"""Results to text."""
+"""Results to text, tables, workbooks, charts and pages."""
