@@ -31,6 +31,7 @@ def assumptions_of(study: Study) -> tuple[str, ...]:
         f"{_routing(study)}no congestion; no jitter between ranks, so a ring deeper than 2 changes little",
         f"weights are {weights}",
         *_widened(study),
+        *_kept_up(study),
     ]
     if model is not None:
         said += list(_step_assumptions(scenario))
@@ -75,6 +76,18 @@ def _widened(study: Study) -> Iterator[str]:
         f"{dtype}: {8.0 * item.size:g}-bit weights of {whose}; a {8.0 * item.scale_size:g}-bit scale for"
         f" {item.scale_block:g} of them; widened to {cube} on the way to the cube, as fast as {cube} kernels"
     )
+
+
+def _kept_up(study: Study) -> Iterator[str]:
+    """What a whole pass keeps up of the speed of single kernels; not every machine has such a share."""
+    used = study.costs.ledger.used
+    for path, whole in {"cube.served": "prefill", "cube.sustained": "training step"}.items():
+        share = used.get(path)
+        if share is not None and share != 1.0:
+            yield (
+                f"kernels of a {whole} run at {share:.3g} of the speed that they reach alone"
+                f" ({path}, {share.kind}); machines without such a measurement at 1"
+            )
 
 
 def _where_shared_experts_run(study: Study) -> str:

@@ -271,6 +271,30 @@ def test_a_whole_prefill_computes_slower_and_sends_as_fast() -> None:
     assert found["0.5"].comm_time == found["1"].comm_time
 
 
+KEPT_UP = [
+    ("deepseek-v3", {"hardware": "atlas_800t_a3", "phase": "prefill"},
+     "prefill run at 0.8 of", "cube.served, fitted"),
+    ("deepseek-v3", {"hardware": "atlas_800t_a3", "phase": "prefill", "set": {"cube.served": "0.5"}},
+     "prefill run at 0.5 of", "cube.served, assumed"),
+    ("mixtral-8x7b", {"hardware": "h800_sxm", "global_batch_size": 128}, "training step run at 0.465 of",
+     "cube.sustained, fitted"),
+    ("deepseek-v3", {"hardware": "h800_sxm", "phase": "prefill"}, "", ""),
+    ("deepseek-v3", {"hardware": "atlas_800t_a3", "phase": "decode"}, "", ""),
+    ("mixtral-8x7b", {"hardware": "h800_sxm"}, "", ""),
+    ("matmul_all_reduce", {"hardware": "atlas_800t_a3", "m": 1024, "n": 1024, "k": 1024, "ranks": 8}, "", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "given", "share", "source"), KEPT_UP)
+def test_an_answer_says_what_a_whole_pass_keeps_up(
+    target: str, given: dict[str, Any], share: str, source: str
+) -> None:
+    said = [text for text in estimate(target, **given).assumptions if text.startswith("kernels of a ")]
+    assert len(said) == bool(share)
+    for text in said:
+        assert share in text and f"({source}); machines without such a measurement at 1" in text
+
+
 def test_narrow_heads_side_by_side_are_as_wide_as_all_of_them() -> None:
     """128 matmuls of 128 columns stream like one of 16384: narrow weights are slow for want of cores."""
     costs = Costs(machine_of("atlas_800t_a3"), Ledger())

@@ -190,5 +190,23 @@ def test_the_command_prints_the_same_text(
     )
 
 
+def test_rates_that_a_prefill_keeps_up_are_worked_out_once_and_before_they_are_used() -> None:
+    given: dict[str, Any] = {
+        "hardware": "atlas_800t_a3", "ep": 16, "phase": "prefill", "dtype": "int8"
+    }  # fmt: skip
+    steps = estimate("deepseek-v3", explain=True, **given).steps
+    kept = [(at, step) for at, step in enumerate(steps) if step.equation == "kept_up_rate"]
+    assert [(step.label, step.numbers["served"]) for _, step in kept] == [
+        ("memory bandwidth that a prefill keeps up", 0.8),
+        ("cube peak of int8 that a prefill keeps up", 0.8),
+        ("cube peak of bf16 that a prefill keeps up", 0.8),
+    ]
+    peaks = {step.value: at for at, step in kept[1:]}
+    used = [(at, step.numbers["peak"]) for at, step in enumerate(steps) if "peak" in step.numbers]
+    assert used and all(peaks[peak] < at for at, peak in used)
+    alone = estimate("deepseek-v3", explain=True, **given, set={"cube.served": "1"}).steps
+    assert len(alone) == len(steps) - len(kept)
+
+
 def test_nothing_is_written_down_unless_asked() -> None:
     assert estimate("mixtral-8x7b").steps == ()

@@ -47,6 +47,11 @@ class Ledger:
             )
         return value
 
+    def once(self, label: str, equation: Callable[..., Any], **numbers: Any) -> None:
+        """Write down what many equations rest on, before the first of them."""
+        if self.recording and not any(step.label == label for step in self.steps):
+            self.run(label, equation, **numbers)
+
 
 def _one(value: Num) -> float | tuple[float, ...]:
     """A number; of unequal pieces one for each."""

@@ -65,21 +65,26 @@ class Setting:
         """Cube peak of an element type, as far as the pass keeps it up. [FLOP/s]"""
         peak = self.machine.cube.peak[dtype]
         self.ledger.use(f"cube.peak.{dtype}", peak)
-        return peak * self.speed
+        return self._kept_up(f"cube peak of {dtype}", peak)
 
     @property
     def bandwidth(self) -> float:
         """Memory bandwidth of the data sheet, for rules with an efficiency of their own. [B/s]"""
         self.ledger.use("memory.bandwidth", self.machine.memory.bandwidth)
-        return self.machine.memory.bandwidth * self.speed
+        return self._kept_up("memory bandwidth", self.machine.memory.bandwidth)
 
     @property
     def memory_rate(self) -> float:
         """Memory bandwidth that kernels reach. [B/s]"""
-        memory = self.machine.memory
-        self.ledger.use("memory.bandwidth", memory.bandwidth)
-        self.ledger.use("memory.efficiency", memory.efficiency)
-        return memory.bandwidth * memory.efficiency * self.speed
+        self.ledger.use("memory.efficiency", self.machine.memory.efficiency)
+        return self.bandwidth * self.machine.memory.efficiency
+
+    def _kept_up(self, name: str, rate: float) -> float:
+        """What a whole pass keeps up of a rate; an explanation shows it where that is not all of it."""
+        speed = self.speed
+        if self.ledger.recording and speed != 1.0:
+            self.ledger.once(f"{name} that a prefill keeps up", matmul.kept_up_rate, rate=rate, served=speed)
+        return rate * speed
 
     def on_cube(self, label: str, flops: Num, dtype: str, share: float) -> Num:
         """Time under the cube's roof alone."""

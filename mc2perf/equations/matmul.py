@@ -88,6 +88,30 @@ def activation_bytes(m: Num, n: Num, k: Num, in_size: Num, out_size: Num) -> Num
     return m * (k * in_size + n * out_size)
 
 
+@formula("rate * served")
+def kept_up_rate(rate: Num, served: Num) -> Num:
+    """What kernels reach of a rate inside a whole prefill, which issues them one by one.
+
+    Parameters
+    ----------
+    rate : number or array
+        Cube peak [FLOP/s] or memory bandwidth [B/s] of single kernels.
+    served : number or array
+        Share of it, in (0, 1]; `mc2perf.machine.cube.Cube` says where it is from.
+
+    Returns
+    -------
+    number or array
+        In the unit of the rate.
+
+    Examples
+    --------
+    >>> kept_up_rate(1.5e12, 0.5)
+    750000000000.0
+    """
+    return rate * served
+
+
 @formula("max(flops / (peak * utilisation), moved / memory_rate)")
 def roofline_time(flops: Num, moved: Num, peak: Num, utilisation: Num, memory_rate: Num) -> Num:
     """The longer of computing and moving.
