@@ -82,7 +82,17 @@ class Attention:
         if self.kind == "softmax":
             return queries + hidden_size * self.kv_heads * (self.head_dim + self.v_head_dim)
         down = hidden_size * (self.kv_lora_rank + self.rope_head_dim)
-        return queries + down + self.kv_lora_rank * (query - self.heads * self.rope_head_dim + value)
+        return queries + down + self.absorbed_parameters
+
+    @property
+    def absorbed_parameters(self) -> int:
+        """Weights between latents and the keys and values of all heads."""
+        return self.kv_lora_rank * self.heads * (self.head_dim - self.rope_head_dim + self.v_head_dim)
+
+    def latent_parameters(self, hidden_size: int) -> int:
+        """Weights of the projections down to latents of queries, and of keys and values."""
+        keys = self.kv_lora_rank + self.rope_head_dim if self.kind == "mla" else 0
+        return hidden_size * (self.q_lora_rank + keys)
 
     def indexer_parameters(self, hidden_size: int) -> int:
         """Weights of the indexer: queries from the latent of queries, keys, a weight for each head."""

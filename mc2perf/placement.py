@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby, pairwise
 
 from mc2perf.degrees import layers_of_stages
-from mc2perf.model import LayerGroup, Model
+from mc2perf.model import Attention, LayerGroup, Model
+from mc2perf.operators import DTYPES
 from mc2perf.pipelines import pipeline_of
 from mc2perf.study import Study
 from mc2perf.workload.layout import Layout
@@ -74,13 +75,15 @@ def weights_of_a_layer(model: Model, layout: Layout, group: LayerGroup) -> tuple
     """Weights of a layer on an NPU: outside the routed experts, and of routed experts without copies.
 
     Router, latent projections, and shared experts beside experts with ranks of their own meet a rank's own
-    tokens, and every rank needs all that an indexer picks: tensor parallelism does not cut them.
+    tokens; every rank needs whole latents, and all that an indexer picks: tensor parallelism cuts neither.
     """
     copied = copied_parameters(model, layout, group)
     other, routed = float(model.other_parameters(group)), float(model.routed_parameters(group))
     apart = shared_parameters(model, group) if layout.shared_ranks else 0.0
-    # a rank of shared experts alone may hold more than one of routed experts with their copies
-    held = max(routed / (layout.routed_ranks * layout.etp), apart / with_copies(model, layout))
+    # a rank of shared experts alone may hold more than one of routed experts with their copies, which may be
+    # narrower: what it holds is said in weights of theirs
+    wider = DTYPES[layout.dtype].stored_size / DTYPES[layout.expert_dtype].stored_size
+    held = max(routed / (layout.routed_ranks * layout.etp), apart * wider / with_copies(model, layout))
     return (other - apart - copied) / layout.tp + copied, held
 
 
@@ -97,14 +100,19 @@ def shared_parameters(model: Model, group: LayerGroup) -> float:
 
 def copied_parameters(model: Model, layout: Layout, group: LayerGroup) -> float:
     """Weights of a layer that every tensor-parallel rank holds whole."""
-    indexer = float(model.mixers[group.mixer].indexer_parameters(model.hidden_size)) if group.mixer else 0.0
-    e = model.experts
+    hidden, e = float(model.hidden_size), model.experts
+    mixer = model.mixers[group.mixer] if group.mixer else None
+    copied = float(_copied_of_mixer(mixer, model.hidden_size)) if mixer else 0.0
     if group.ffn != "moe" or e is None:
-        return indexer
-    hidden = float(model.hidden_size)
+        return copied
     latent = 2.0 * hidden * e.payload_width if e.payload_width != hidden else 0.0
     shared = shared_parameters(model, group) if layout.ep > 1 and not layout.shared_ranks else 0.0
-    return indexer + hidden * e.count + latent + shared
+    return copied + hidden * e.count + latent + shared
+
+
+def _copied_of_mixer(mixer: Attention, hidden: int) -> int:
+    """Its indexer, and the projections down to latents (vLLM: ReplicatedLinear; Megatron-LM: duplicated)."""
+    return mixer.indexer_parameters(hidden) + mixer.latent_parameters(hidden)
 
 
 def data_groups(layout: Layout) -> tuple[tuple[float, float], tuple[float, float]]:

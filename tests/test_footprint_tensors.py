@@ -100,17 +100,17 @@ def test_deepseek_v3_prefill_tensor_by_tensor() -> None:
     assert one(got["KV cache"]) == 2 * 4096 * 70272
     assert [part.name for part in got.parts][1:3] == ["KV cache", "activations of one layer"]
     int8 = footprint("deepseek-v3", "atlas_800t_a3", phase="prefill", ep=64, batch_size=2, dtype="int8")
-    tables = 2 * 129280 * 7168  # embedding and head keep two bytes
-    assert one(int8["weights"]) == deepseek(64)[0] + tables
+    wide = 2 * 129280 * 7168 + 58 * 7168 * 256  # embedding, head and router keep two bytes
+    assert one(int8["weights"]) == deepseek(64)[0] + wide
     assert one(int8["KV cache"]) == one(got["KV cache"])
 
 
 def test_only_what_is_cut_shrinks_under_tensor_parallelism() -> None:
-    """Router and, beside expert parallelism, shared experts meet a rank's own tokens: every rank has them."""
+    """Every rank has routers, latents and, where they meet its own tokens, shared experts."""
     h, expert = 7168, 3 * 7168 * 2048
     everything, routed = deepseek(64)
     got = footprint("deepseek-v3", phase="prefill", ep=64, tp=2)
-    copied = 58 * (expert + h * 256)
+    copied = 58 * (expert + h * 256) + 61 * h * (1536 + 512 + 64)
     assert one(got["weights"]) == 2 * ((everything - routed - copied) / 2 + copied + routed)
 
 

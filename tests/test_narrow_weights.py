@@ -88,6 +88,29 @@ def test_memory_by_hand() -> None:
     assert dense.parts["weights"] * 8 == pytest.approx((qwen.parameter_count - tables) * BYTES + tables * 2.0)
 
 
+def test_what_is_computed_wide_is_kept_wide() -> None:
+    """Router, embedding, head, and in a decode step what absorbs keys and values; all else in 8 bits."""
+    h, latent, heads = 7168, 512, 64
+    whole = load_model("kimi-k2.5").parameter_count
+    routed = 60 * 384 * 3 * 2048 * h
+    wide = 60 * h * 384 + 2 * 163840 * h + 61 * latent * heads * (128 + 128)
+    alone = asked("int8", tp=1, dp=16).memory
+    assert alone is not None
+    assert alone.parts["weights"] == pytest.approx(whole - routed * 15 / 16 + wide)
+
+
+@pytest.mark.parametrize(("ranks", "each", "shared"), [(384, 1, 32), (400, 1, 16), (64, 6, 16), (64, 7, 16)])
+def test_a_rank_of_shared_experts_alone_keeps_8_bits(ranks: int, each: int, shared: int) -> None:
+    """One routed expert of 4 bits takes less than the shared one of 8; six of them take more."""
+    layout: dict[str, Any] = {"tp": 1, "dp": None, "ep": ranks + shared, "nodes": (ranks + shared) / 16}
+    layout |= {"redundant_experts": ranks * each - 384} if ranks * each > 384 else {}
+    held = asked("w4a8", **layout, shared_expert_ranks=shared).memory
+    alone = asked("w4a8", tp=1, dp=16).memory  # 24 routed experts and the shared one
+    assert held is not None and alone is not None
+    of_rank = max(each * BYTES, 1.0) - (24 * BYTES + 1.0)
+    assert held.parts["weights"] - alone.parts["weights"] == pytest.approx(of_rank * 60 * 3 * 2048 * 7168)
+
+
 @pytest.mark.parametrize("hardware", profile_names())
 def test_operators_are_never_slower_and_their_payload_is_int8(hardware: str) -> None:
     """Where memory is the roof and where it is not, on every machine whose cube has int8."""

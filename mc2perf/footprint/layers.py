@@ -9,7 +9,7 @@ import numpy as np
 
 from mc2perf.equations import activations
 from mc2perf.model import Attention, LayerGroup, Model
-from mc2perf.operators import DTYPES
+from mc2perf.operators import DTYPES, unquantised
 from mc2perf.placement import weights_of_a_layer, with_copies
 from mc2perf.resolve import cache_of
 from mc2perf.study import Study
@@ -40,6 +40,7 @@ class Layer(NamedTuple):
     statistics: Num
     boundary: Num
     cache: Num
+    wider: float
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,20 @@ class LayerBytes:
             statistics=statistics,
             boundary=activations.boundary_bytes(rows, self.hidden, self.item, self.split),
             cache=self._cache(mixer) if mixer and not self.train else 0.0,
+            wider=self._wider(group.ffn == "moe", mixer),
         )
+
+    def _wider(self, routes: bool, mixer: Attention | None) -> float:
+        """What served weights that are computed in a wider type take beyond other ones. [B]
+
+        The router; in decode, what absorbs keys and values, which attention's type multiplies.
+        """
+        dtype, e = self.layout.dtype, self.model.experts
+        router = self.hidden * e.count if routes and e else 0.0
+        absorbs = mixer and mixer.kind == "mla" and self.study.scenario.phase == "decode"
+        absorbed = float(mixer.absorbed_parameters) / self.layout.tp if mixer and absorbs else 0.0
+        kept = ((router, unquantised(dtype)), (absorbed, self.layout.attention_dtype))
+        return sum(n * max(DTYPES[wide].size - DTYPES[dtype].stored_size, 0.0) for n, wide in kept)
 
     def _wide(self, rows: Num, tensors: float, width: float, ranks: float, item: float | None = None) -> Num:
         """Tensors of one width, cut over ranks. [B]"""

@@ -99,8 +99,9 @@ class StageBytes:
     ) -> dict[str, Num]:
         one = [layer.kept for _, layer in here]
         tables = embedded * DTYPES[unquantised(self.layout.dtype)].size
+        wider = sum(n * layer.wider for n, layer in here)
         return {
-            "weights": tables + self._state(weights, self._stored),
+            "weights": tables + wider + self._state(weights, self._stored),
             "KV cache": sum((n * layer.cache for n, layer in here), 0.0),
             "activations of one layer": np.max(np.broadcast_arrays(head, *one), axis=0),
         }
