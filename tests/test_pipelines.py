@@ -23,6 +23,7 @@ from mc2perf.model import LayerGroup
 from mc2perf.outcomes.outcome import serial_outcome
 from mc2perf.passes import Passes
 from mc2perf.pipelines import PIPELINES, Pipeline
+from mc2perf.placement import data_groups
 from mc2perf.problems import InputError
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
@@ -222,6 +223,59 @@ def test_turns_hold_all_that_a_stage_runs(recompute: str) -> None:
         for turns, whole in ((passes.forward_turns(i), parts.forward), (passes.backward_turns(i), backward)):
             assert sum(turns[0]) == close(np.asarray(whole.timing.compute).item())
             assert sum(turns[1]) == close(np.asarray(whole.timing.comm).item())
+
+
+LLAMA: dict[str, Any] = {
+    "hardware": "atlas_800t_a2", "tp": 4.0, "pp": 4.0, "dp": 1.0, "nodes": 2.0, "global_batch_size": 16.0,
+}  # fmt: skip
+
+
+def passes_of(target: str, **asked: Any) -> Passes:
+    study = study_of(Scenario(target=target, **asked), load_machine(asked["hardware"]), load_model(target))
+    return Passes(study, serial_outcome(study).layers, paired=True)
+
+
+def test_turns_hold_shares_of_layers() -> None:
+    """Kinds of mixers that alternate: of six layers on a stage four and a half are linear."""
+    passes = passes_of(
+        "qwen3-next-80b-a3b", hardware="h800_sxm", ep=16.0, pp=4.0, dp=16.0, global_batch_size=512.0,
+        pipeline="dualpipev",
+    )  # fmt: skip
+    assert any(count % 1.0 for count in passes.key(1).counts)
+    for i in range(8):
+        parts = passes.parts(i)
+        backward = parts.backward + parts.weights
+        for turns, whole in ((passes.forward_turns(i), parts.forward), (passes.backward_turns(i), backward)):
+            assert sum(turns[0]) == close(np.asarray(whole.timing.compute).item())
+            assert sum(turns[1]) == close(np.asarray(whole.timing.comm).item())
+
+
+def test_a_pass_sends_at_its_end() -> None:
+    """Stage 3 lies on the device of stage 4, and sends nothing forward; stage 1 of as many layers does."""
+    passes = passes_of("llama-2-7b", **LLAMA, pipeline="dualpipev")
+    sends, stays = (np.array([np.asarray(t).item() for t in passes.forward_turns(i)[1]]) for i in (1, 3))
+    sent = np.asarray(passes.parts(1).forward.traffic["pp"].comm).item()
+    assert sent > 0.0
+    assert sends[-1] - stays[-1] == close(sent)
+    assert np.all(sends[:-1] == stays[:-1])
+
+
+def test_the_heads_weight_gradient_is_put_off() -> None:
+    """An inner stage and the last one, of as many layers: nothing else that is put off differs."""
+    passes = passes_of("llama-2-7b", **LLAMA, pipeline="zb-h1")
+    inner, last = (np.asarray(passes.parts(i).weights.timing.compute).item() for i in (2, 3))
+    head = passes.study.costs.matmul("head wgrad", 4096.0, 32000.0 / 4, 4096.0, "bf16", out_size=8.0)
+    assert last - inner == pytest.approx(np.asarray(head.time).item(), rel=0.05)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_gradients_of_dualpipe_meet_over_both_copies(which: int) -> None:
+    """Dense and routed ones: two devices of a pipeline hold the same stages."""
+    of: Any = {"hardware": "h800_sxm", "ep": 64.0, "pp": 4.0, "dp": 64.0, "global_batch_size": 2048.0}
+    layouts = [passes_of("deepseek-v3", **of, pipeline=name, stage_layers=layers).study.layout
+               for name, layers in (("zb-h1", "16-15-15-15"), ("dualpipe", "16-15-15-15"))]  # fmt: skip
+    once, twice = (data_groups(layout)[which][0] for layout in layouts if layout)
+    assert twice == 2 * once
 
 
 @pytest.mark.parametrize("pipeline", ["1f1b", "zb-h1", "dualpipe", "dualpipev"])

@@ -132,6 +132,48 @@ def test_every_device_does_everything_once(devices: int) -> None:
                 assert [sum(work[kind] == chunk for work in order) for kind in range(3)] == [n] * 3
 
 
+def as_published(rank: int, ranks: int, n: int) -> list[Work]:
+    """``DualPipeV.step`` of deepseek-ai/DualPipe, line by line; weight gradients wait in a queue."""
+    steps: list[Work] = []
+    queue: list[int] = []
+
+    def backward(chunk: int, put_off: bool) -> None:
+        queue.extend([chunk] * put_off)
+        steps.append(Work(None, chunk, None if put_off else chunk))
+
+    steps += [Work(0)] * ((ranks - rank - 1) * 2)
+    steps += [Work(0), Work(1)] * (rank + 1)
+    for _ in range(ranks - rank - 1):
+        backward(1, True)
+        steps += [Work(None, None, queue.pop(0)), Work(1)]
+    for i in range(n - 2 * ranks + rank + 1):
+        apart = i == 0 and rank == ranks - 1
+        steps += [Work(0), Work(None, 1, 1)] if apart else [Work(0, 1, 1)]
+        steps.append(Work(1, 0, 0))
+    for _ in range(ranks - rank - 1):
+        backward(1, False)
+        steps.append(Work(1, 0, 0))
+    put_off = False
+    for i in range(rank + 1):
+        put_off |= i == (rank + 1) // 2 and rank % 2 == 1
+        backward(1, put_off)
+        put_off |= i == (rank + 1) // 2 and rank % 2 == 0
+        backward(0, put_off)
+    for _ in range(ranks - rank - 1):
+        steps.append(Work(None, None, queue.pop(0)))
+        backward(0, True)
+    steps += [Work(None, None, queue.pop(0)) for _ in range(rank + 1)]
+    assert not queue
+    return steps
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 8])
+def test_the_order_is_the_published_one(devices: int) -> None:
+    for i in range(devices):
+        for n in (2 * devices, 2 * devices + 5):
+            assert dualpipe(i, devices, n) == as_published(i, devices, n)
+
+
 # --- closed forms
 
 
