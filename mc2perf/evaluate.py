@@ -30,7 +30,7 @@ from mc2perf.reasons import refuse
 from mc2perf.remarks import remarks_of
 from mc2perf.results import BOUNDS, Results
 from mc2perf.scenario import POLICIES, SCHEDULES, Scenario
-from mc2perf.step import base_line, laid
+from mc2perf.step import as_step, base_line, laid
 from mc2perf.study import Study, main_layer, segments_of, study_of
 from mc2perf.workload.parts import ExpertPath, Pair, Part, Tiles, all_segments
 
@@ -175,7 +175,7 @@ def _with_default(study: Study, row: Row) -> Row:
     experts = float(study.group.experts)
     if experts > study.tokens:
         return row
-    default = Outcome(schedule="micro_batch", layers=in_micro_batches(study, experts))
+    default = as_step(study, Outcome(schedule="micro_batch", layers=in_micro_batches(study, experts)))
     time = Results(study, default, None)["total_time"].item()
     return replace(row, default_pieces=int(experts), default_time=time)
 
