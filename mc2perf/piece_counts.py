@@ -16,6 +16,9 @@ from mc2perf.study import Study, collective_of
 from mc2perf.units import Num
 from mc2perf.workload.parts import Pair, Tiles
 
+FRACTAL = 16.0
+"""The cube multiplies so many rows at a time: shorter tiles are never tried on their own."""
+
 MOST_TILES = 1024
 """More tiles than this are never tried on their own; any number may be asked for."""
 
@@ -72,7 +75,7 @@ def tile_counts(study: Study, pair: Pair) -> Counts:
         reasons = (few, *limits_of(study, pair, counts, lengths.longest))
         return Counts(counts, reasons, asked=True, tiles=Tiles(counts, *lengths[:2]))
     study.costs.ledger.use("limits.pieces", study.costs.machine.limits.pieces)
-    most = min(study.costs.machine.limits.pieces, math.ceil(np.max(whole) / base), MOST_TILES)
+    most = min(study.costs.machine.limits.pieces, math.ceil(np.max(whole) / FRACTAL), MOST_TILES)
     return cut_into(study, pair, np.arange(1.0, most + 1.0).reshape(1, -1))
 
 
@@ -92,11 +95,17 @@ def cut_axis(study: Study, pair: Pair) -> tuple[NDArray[np.floating[Any]], float
 
 
 def cut_into(study: Study, pair: Pair, counts: NDArray[np.floating[Any]], longer: Num = 0.0) -> Counts:
-    """So many tiles of whole base blocks, even ones or longer ones, as far as the limits allow."""
+    """So many tiles of whole base blocks, even ones or longer ones, as far as the limits allow.
+
+    Even ones are of whole rows where there are too few blocks.
+    """
     whole, base, axis = cut_axis(study, pair)
-    lengths = scan.cut(whole, counts, base, longer)
+    lengths = scan.cut(whole, counts, base, longer).where(
+        np.greater(longer, 0.0), scan.even_cut(whole, counts, base)
+    )
     text = f"tiles of whole base blocks ({base:g}) leave nothing of {axis} for the last one"
-    reasons = (Reason(text, lengths.none_left), *limits_of(study, pair, counts, lengths.longest))
+    short = Reason(f"the cube multiplies {FRACTAL:g} rows at a time", counts > np.ceil(whole / FRACTAL))
+    reasons = (Reason(text, lengths.none_left), short, *limits_of(study, pair, counts, lengths.longest))
     # one piece is the operator uncut: always possible
     refused = tuple(Reason(text, where & (counts > 1.0)) for text, where in reasons)
     return Counts(counts, refused, tiles=Tiles(counts, *lengths[:2]))

@@ -214,7 +214,7 @@ def test_all_policies_need_one_operator() -> None:
         ({"m": 65536.0}, {"tiers.node.engines.udma.put": "1 MiB"}, 2, "put"),
         ({"m": 65536.0, "buffers": 256.0}, {}, 2, "symmetric heap"),
         ({"m": 65536.0, "ranks": 2.0}, {"tiers.node.engines.udma.flags": "3"}, 8, "3 flags"),
-        ({"m": 4096.0}, {}, 7, "tiles of whole base blocks (256) leave nothing"),
+        ({"m": np.array([[20.0], [4096.0]])}, {}, 3, "the cube multiplies 16 rows"),
         ({"m": 20.0}, {}, 16, "leaves nothing for the last"),
     ],
 )
@@ -226,9 +226,8 @@ def test_every_rejected_count_says_why(
     of = study_of(Scenario(**asked, engine="udma", schedule="mc2"), machine, None)
     (pair,) = of.of_kind(Pair)
     counts = tile_counts(of, pair)
-    reasons = [
-        r.text for r in counts.refused if np.broadcast_to(r.where, counts.pieces.shape)[0, n - 1 : n].any()
-    ]
+    shape = (np.size(asked["m"]), counts.pieces.shape[-1])
+    reasons = [r.text for r in counts.refused if np.broadcast_to(r.where, shape)[0, n - 1 : n].any()]
     if n > counts.pieces.shape[-1]:
         asked_of = replace(of, scenario=replace(of.scenario, tile_cnt=np.array([[float(n)]])))
         reasons = [r.text for r in tile_counts(asked_of, pair).refused if np.all(r.where)]

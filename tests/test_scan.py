@@ -289,3 +289,21 @@ def test_the_answer_names_the_lengths() -> None:
     assert any("holds what is left" in text for text in answer.assumptions)
     of_layers = estimate("mixtral-8x7b", schedule="micro_batch").assumptions
     assert "pieces are equal; a remainder counts as a full share of a piece" in of_layers
+
+
+@pytest.mark.parametrize("hardware", ["ascend_950pr", "atlas_350", "atlas_800t_a2"])
+@pytest.mark.parametrize("m", [100.0, 256.0, 512.0, 2048.0])
+def test_no_given_count_of_long_tiles_beats_the_scan(hardware: str, m: float) -> None:
+    """Where there are too few blocks for a count, scan cuts whole rows, as a given count is cut."""
+    asked: dict[str, Any] = {
+        "m": m,
+        "n": 4096,
+        "k": 8192,
+        "ranks": 8,
+        "hardware": hardware,
+        "schedule": "mc2",
+    }
+    for target in ("all_gather_matmul", "matmul_all_reduce"):
+        best = estimate(target, **asked).rows[-1].total_time
+        given = [estimate(target, tile_cnt=n, **asked).rows[-1] for n in range(1, 17) if n * 16 <= m]
+        assert best <= min(row.total_time for row in given if row.legal)

@@ -36,6 +36,10 @@ class Lengths(NamedTuple):
         """Rows of the longest tile."""
         return np.maximum(self.each, self.rest)
 
+    def where(self, here: NDArray[np.bool_], other: Lengths) -> Lengths:
+        """These in some cuts, others elsewhere."""
+        return Lengths(*(np.where(here, a, b) for a, b in zip(self, other, strict=True)))
+
 
 def cut(whole: Num, counts: Numbers, block: float, longer: Num = 0.0) -> Lengths:
     r"""Tiles of whole blocks, and what is left of the rows.
