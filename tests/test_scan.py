@@ -14,7 +14,7 @@ from mc2perf.api import estimate
 from mc2perf.equations import pipeline
 from mc2perf.equations.overlap import longest_path, two_stage_paths
 from mc2perf.equations.three_stages import covering_cost
-from mc2perf.equations.unequal import rest_first, rest_last
+from mc2perf.equations.unequal import Pieces, better_end, rest_at, rest_first, rest_last, unequal_pieces
 from mc2perf.outcomes import OUTCOMES
 from mc2perf.outcomes.best import at_count, best_count
 from mc2perf.outcomes.mc2 import best_tiles
@@ -127,6 +127,23 @@ def test_all_rows_are_in_the_tiles() -> None:
     assert np.all(each[cuts] % 128.0 == 0.0)
     assert np.all((rest > 0.0)[cuts] & (rest < each + 128.0)[cuts])
     assert not none_left[:, 0].any()
+
+
+def test_whole_rows_are_left_where_whole_blocks_are_not() -> None:
+    """16 tiles of 1000 rows are legal; 600 would leave nothing for the last one."""
+    assert even_cut(1000.0, np.array([[3.0, 16.0, 600.0]]), 128.0).none_left.tolist() == [
+        [False, False, True]
+    ]
+
+
+def test_pieces_that_slow_each_other_down_run_one_after_the_other() -> None:
+    """Nothing is then covered, and no end is better than the other."""
+    p = Pieces(2.0, 4.0, 1.0, 2.0, 5.0, 10.0, 3.0, 0.0, 4.0, 2.0, 2.0)
+    total, first = better_end(p)
+    assert (float(total), float(first)) == (15.0, 0.0)
+    alone = unequal_pieces(np.array([2.0, 2.0, 1.0]), np.array([4.0, 4.0, 2.0]), 0.0, 3.0, 3.0)
+    for found in (rest_at(p, 0.0, 1.0), rest_at(p, 1.0, 1.0), alone):
+        assert (float(found.total), float(found.exposed_comm), float(found.busy_compute)) == (15.0, 5.0, 10.0)
 
 
 def test_a_count_that_divides_the_blocks_has_equal_tiles() -> None:

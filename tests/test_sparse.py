@@ -21,7 +21,7 @@ from mc2perf.model import Attention, Indexer, Model
 from mc2perf.readers.models import load_model
 from mc2perf.readers.profiles import load_machine
 from mc2perf.workload.decode import Cache, cached_layers
-from mc2perf.workload.keys import keys_picked, keys_read, keys_scored, keys_seen
+from mc2perf.workload.keys import cache_of_layer, keys_picked, keys_read, keys_scored, keys_seen
 from mc2perf.workload.layer import LayerParts, layers_of
 from mc2perf.workload.layout import Layout
 from mc2perf.workload.parts import Segment, all_segments
@@ -246,6 +246,25 @@ def test_few_heads_wait_for_their_keys() -> None:
     assert times[1] == pytest.approx(picked + launch, rel=1e-3)
     assert times[0] == pytest.approx(picked / kernel.l2_gain + launch, rel=1e-3)
     assert times[2] == pytest.approx(2 * picked / kernel.l2_gain + launch, rel=1e-3)
+
+
+def test_a_backward_pass_gathers_as_often_as_it_computes() -> None:
+    """Eight heads on a rank wait for their keys in both passes: two matmuls forward, five backward."""
+    row = estimate(
+        "glm-5", hardware="atlas_800t_a3", tp=8, ep=16, nodes=8, seq_len=65536, batch_size=1, host="graph",
+        schedule="serial",
+    ).rows[0]  # fmt: skip
+    forward, backward = row.segments["attention"], row.backward_segments["attention backward"]
+    assert backward == pytest.approx(2.5 * forward, rel=0.01)
+
+
+def test_an_indexer_keeps_keys_of_all_tokens() -> None:
+    """Beside a window, or one key for four tokens: the cache of attention grows slower."""
+    (mixer,) = (m for m in load_model("deepseek-v4-flash").mixers.values() if m.indexer)
+    assert mixer.indexer is not None
+    without = replace(mixer, indexer=None)
+    both, plain = (cache_of_layer(m, 8192.0, 2.0, 1.0) for m in (mixer, without))
+    assert float(both - plain) == 8192.0 / mixer.compression * mixer.indexer.head_dim * 2.0
 
 
 def test_a_step_gathers_at_a_share_of_the_rate_of_a_cache() -> None:
