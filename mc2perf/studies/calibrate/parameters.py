@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import reduce
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -18,6 +18,9 @@ from mc2perf.units import FACTOR, RATIO, TIME, Dim, show
 
 SCALE = 0.02
 """Residuals of this size are told apart when fits from several starts are compared."""
+REJECTS = 6.63
+"""A base value is rejected where its fit is worse by more: chi-square of one degree at 99 %, for it is
+knowledge too, and the usual spread of few rows is known badly."""
 LEAST_STEP = 0.01
 """Least share of its last start from which a parameter starts again."""
 _TYPICAL = {TIME: 1e-6}
@@ -130,21 +133,28 @@ def fit_parameters(
     Notes
     -----
     Backward elimination: as long as an interval is wider than `UNSURE`, the least wanted parameter with such
-    an interval goes back to its base value.
+    an interval goes back to its base value. Where that lies outside the interval, and a fit with it is worse
+    by `REJECTS`, the data reject it: the fitted value stands, with its interval. The interval alone does not
+    decide, for it is that of a plane, and of parameters that only tell together it is far off.
     """
     kept, left = list(parameters), list[str]()
     others = [[replace(p, start=at.get(p.name.split(".")[-1], p.start)) for p in kept] for at in starts]
     found = min((_fit(machine, some, predict, measured) for some in (kept, *others)), key=_loss)
-    while (worst := _worst(found)) is not None:
+    firm = set[str]()
+    while (worst := _worst(kept, found, firm)) is not None:
         one, low, high = kept[worst], float(found.low[worst]), float(found.high[worst])
-        left.append(f"{one.name}: {_unsure(one, low, high)}")
         # what shrank to nothing starts again from a size that can be felt
-        kept = [
+        others_kept = [
             replace(p, start=max(v, LEAST_STEP * p.start))
             for p, v in zip(kept, found.values.tolist(), strict=True)
             if p != one
         ]
-        found = _fit(machine, kept, predict, measured)
+        without = _fit(machine, others_kept, predict, measured)
+        if not low <= one.base <= high and _worse(without, found) > REJECTS:
+            firm.add(one.name)
+            continue
+        left.append(f"{one.name}: {_unsure(one, low, high)}")
+        kept, found = others_kept, without
     return Fitted(tuple(kept), found, _with(machine, kept, found.values), tuple(left))
 
 
@@ -153,10 +163,25 @@ def _loss(found: Fit) -> float:
     return float(np.sum(np.sqrt(1.0 + (found.residuals / SCALE) ** 2)))
 
 
+def _worse(without: Fit, found: Fit) -> float:
+    """How much worse a fit is with one parameter at its base value: about chi-square of one degree.
+
+    The test of a ratio of likelihoods for robust losses: Ronchetti, "Robust testing in linear models", 1982.
+    """
+    with_it, at_base = (
+        float(np.sum(2.0 * (np.sqrt(1.0 + (fit.residuals / found.spread) ** 2) - 1.0)))
+        for fit in (found, without)
+    )
+    return at_base - with_it
+
+
 def _unsure(one: Parameter, low: float, high: float) -> str:
     if not math.isfinite(high - low) or high > 20.0 * max(abs(one.base), 1e-30):
         return "the data do not tell it"
-    return f"anything from {show(low, one.symbol)} to {show(high, one.symbol)} would do"
+    span = f"from {show(low, one.symbol)} to {show(high, one.symbol)}"
+    if low <= one.base <= high:
+        return f"anything {span} would do"
+    return f"{span} alone, but the base's {show(one.base, one.symbol)} fits about as well beside the others"
 
 
 def _fit(
@@ -179,9 +204,10 @@ def _with(machine: Machine, parameters: Sequence[Parameter], values: Numbers) ->
     return reduce(lambda changed, pair: pair[0].change(changed, pair[1]), pairs, machine)
 
 
-def _worst(found: Fit) -> int | None:
-    """Which parameter to leave, if any tells too little."""
-    unsure = np.flatnonzero(~(found.width <= UNSURE))
+def _worst(parameters: Sequence[Parameter], found: Fit, firm: Collection[str]) -> int | None:
+    """Which parameter to leave, if any but the firm ones tells too little."""
+    stays = np.array([one.name in firm for one in parameters], dtype=bool)
+    unsure = np.flatnonzero(~(found.width <= UNSURE) & ~stays)
     return int(unsure[-1]) if len(unsure) else None
 
 
