@@ -83,7 +83,7 @@ def estimate(
     ]
     problems.refuse()
     if save_scenario:
-        files.write(_yaml(scenario_tree(scenario, overrides)), save_scenario)
+        files.write(_yaml(scenario_tree(scenario, overrides)), save_scenario, "save_scenario")
     text, fits = _text(answer, form, explain), True
     if memory or fit:
         held, fits = _memory(scenario, overrides, asked.own, form, fit)
@@ -137,11 +137,12 @@ def _draw(
     if trace and Path(trace).suffix == ".svg":
         from mc2perf.writers.timeline_svg import to_svg
 
-        files.write(to_svg(played), trace)
+        files.write(to_svg(played), trace, "trace")
     elif trace:
         from mc2perf.writers.trace import INSIGHT, to_trace
 
-        files.write(to_trace(played, f"{scenario.target} on {answer.inputs['hardware']}"), trace)
+        title = f"{scenario.target} on {answer.inputs['hardware']}"
+        files.write(to_trace(played, title), trace, "trace")
         if not INSIGHT.fullmatch(Path(trace).name):
             typer.echo(
                 f"note: MindStudio Insight opens timelines named trace_view.json; not {trace}", err=True

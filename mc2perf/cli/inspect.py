@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,14 +59,26 @@ def _read(file: Path, found: list[Measured], problems: list[str]) -> None:
 
 def _read_folder(folder: Path, found: list[Measured], problems: list[str]) -> None:
     """Whatever a folder holds of known kinds; an export has many files that say nothing here."""
-    before, left = len(found), list[str]()
-    for file in sorted(folder.rglob("*")):
+    before, unread, left = len(found), list[str](), list[str]()
+    for file in sorted(_files(folder, unread)):
         if file.is_file() and file.suffix in SUFFIXES:
             _read(file, found, left)
     if len(found) == before:
-        problems.append(f"{folder}: holds no file of a known kind ({', '.join(SUFFIXES)})")
+        problems += unread or [f"{folder}: holds no file of a known kind ({', '.join(SUFFIXES)})"]
+    else:
+        left += unread
     for problem in left:
         typer.echo(f"left out: {problem.partition('; looked for')[0]}", err=True)
+
+
+def _files(folder: Path, unread: list[str]) -> Iterator[Path]:
+    """Every file below a folder; folders that cannot be opened are noted."""
+
+    def note(error: OSError) -> None:
+        unread.append(f"{error.filename}: cannot be read ({error.strerror})")
+
+    for place, _, names in os.walk(folder, onerror=note):
+        yield from (Path(place, name) for name in names)
 
 
 def _save(found: list[Measured], path: str, target: str | None) -> None:
@@ -87,7 +100,7 @@ def _save(found: list[Measured], path: str, target: str | None) -> None:
         said = f"'{model_file}' is there already, and would hold the model; move it, or write another name"
         raise InputError([f"save_scenario: {said}"])
     for name, text in texts.items():
-        files.write(text, name)
+        files.write(text, name, "save_scenario")
         typer.echo(f"wrote {name}", err=True)
     for note in asked.notes:
         typer.echo(f"note: {_visible(note)}", err=True)

@@ -38,8 +38,8 @@ def plot(
     from dataclasses import replace
 
     from mc2perf.plotting import KINDS, Question
+    from mc2perf.writers import files
     from mc2perf.writers.charts.drawn import FORMATS, LANGUAGES, THEMES, draw, unreadable
-    from mc2perf.writers.into_place import into_place
 
     form = Path(output or "").suffix[1:]
     if form not in FORMATS:
@@ -58,6 +58,4 @@ def plot(
     chart = replace(chart, title=title or chart.title)
     if unreadable(chart, language):
         typer.echo("note: no font with these characters is installed; boxes stand for them", err=True)
-    drawn = draw(chart, form, theme, language)
-    with into_place(str(output)) as file:
-        file.write(drawn)
+    files.write_bytes(draw(chart, form, theme, language), str(output))

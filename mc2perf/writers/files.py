@@ -23,8 +23,10 @@ def format_of(path: str | None, asked: str | None) -> str:
     return SUFFIXES[suffix]
 
 
-def write(text: str, path: str | None) -> None:
+def write(text: str, path: str | None, option: str = "output") -> None:
     """Write to standard output, or to a file that takes its name when all of the text is there.
+
+    ``option`` is what named the file, for messages.
 
     Raises
     ------
@@ -34,13 +36,24 @@ def write(text: str, path: str | None) -> None:
     if path in (None, "-"):
         sys.stdout.write(text)
         return
+    write_bytes(text.encode(_encoding(str(path)), "backslashreplace"), str(path), option)
+
+
+def write_bytes(content: bytes, path: str, option: str = "output") -> None:
+    """Write what is no text to a file, in the same way.
+
+    Raises
+    ------
+    InputError
+        The file cannot be written; what was there before is still there.
+    """
     from mc2perf.writers.into_place import into_place  # standard output does without
 
     try:
-        with into_place(str(path)) as file:
-            file.write(text.encode(_encoding(str(path)), "backslashreplace"))
+        with into_place(path, option) as file:
+            file.write(content)
     except OSError as error:
-        raise InputError([f"output: '{path}' cannot be written ({error.strerror or error})"]) from None
+        raise InputError([f"{option}: '{path}' cannot be written ({error.strerror or error})"]) from None
 
 
 def _encoding(path: str) -> str:

@@ -16,8 +16,10 @@ from mc2perf.reading import was_read
 
 
 @contextmanager
-def into_place(path: str) -> Iterator[BinaryIO]:
+def into_place(path: str, option: str = "output") -> Iterator[BinaryIO]:
     """Open standard output for ``-``, a device or a pipe as it is, anything else under a temporary name.
+
+    ``option`` is what named it, for messages.
 
     Raises
     ------
@@ -37,7 +39,7 @@ def into_place(path: str) -> Iterator[BinaryIO]:
         with given.open("wb") as file:  # a pipe or a device cannot be replaced, nor an open pipe resolved
             yield file
     elif was_read(path):
-        raise InputError([f"output: '{path}' was read for this answer; write another name"])
+        raise InputError([f"{option}: '{path}' was read for this answer; write another name"])
     else:
         with _replacing(_resolved(path)) as file:
             yield file
