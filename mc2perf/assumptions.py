@@ -138,7 +138,8 @@ def _sparse_assumptions(study: Study) -> Iterator[str]:
             f" its float32 scores are written once and read twice to pick the best{ranks}"
         )
     share = study.costs.machine.kernels.gather_efficiency
-    yield f"picked keys are gathered at {share:.3g} of the rate of a cache in order; queries pick apart"
+    rate = "the full rate" if share == 1.0 else f"{share:.3g} of the rate"
+    yield f"picked keys are gathered at {rate} of a cache in order; queries pick apart"
     if study.scenario.phase != "decode":
         yield "a prompt's attention is over all keys under a mask where that takes fewer FLOPs than its picks"
     if layout.cp > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,9 @@ LABELS = (*SCHEDULE_OF, *SCHEDULES)
 """What a run may be called, in front of ``=``."""
 
 UNLABELLED = "run"
+
+TIMES = "the times of a step: step_trace_time.csv, kernel_details.csv or the log of a training run"
+"""What a run must have."""
 
 Reading = Callable[[str], AbstractContextManager[Progress | None]]
 
@@ -64,7 +67,8 @@ def ask_compare(
     """
     problems = Problems()
     given = {name: value for name, value in given.items() if value is not None}
-    files, notes = _files(_by_run(measurements), problems)
+    problems += map(_unknown_label, filter(_has_unknown_label, measurements))
+    files, notes = _files(_by_run(m for m in measurements if not _has_unknown_label(m)), problems)
     runs = {label: list(_read(some, reading, problems)) for label, some in files.items()}
     if not any(runs.values()) and not problems:
         problems.append("measurements: are missing; name files such as step_trace_time.csv")
@@ -76,7 +80,18 @@ def ask_compare(
     return _compared(asked, runs, notes)
 
 
-def _by_run(measurements: Sequence[str]) -> dict[str, list[str]]:
+def _has_unknown_label(text: str) -> bool:
+    """Whether a word such as ``base=a.csv`` names a run by what is no label; a file may be called so."""
+    label, equals, _ = text.partition("=")
+    return bool(equals) and label.isidentifier() and label not in LABELS and not Path(text).exists()
+
+
+def _unknown_label(text: str) -> str:
+    label = text.partition("=")[0]
+    return f"{text}: '{label}' is no label of a run; write alltoall=FILE and mc2=FILE, or a schedule's name"
+
+
+def _by_run(measurements: Iterable[str]) -> dict[str, list[str]]:
     """Paths by the label in front of them."""
     runs: dict[str, list[str]] = {}
     for text in measurements:
@@ -132,7 +147,8 @@ def _compared(
     compared = [run for label, files in runs.items() if (run := _run(label, files, asked, notes))]
     if not scans and not compared:
         kinds = ", ".join(sorted({file.format for files in runs.values() for file in files}))
-        raise InputError([f"measurements: {kinds}: nothing to lay beside {scenario.target}"])
+        said = f"measurements: {kinds}: nothing to lay beside {scenario.target}"
+        raise InputError([f"{said}; name with it {TIMES}"])
     resolved = compared[0].told.answer.resolved if compared else {}
     return Comparison(
         target=scenario.target, hardware=machine.name, resolved=dict(resolved), runs=tuple(compared),

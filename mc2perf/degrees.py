@@ -53,7 +53,7 @@ def parallel_problems(
     elif scenario.pp > 1 and (npus / scenario.pp) % ep:
         yield f"ep: {npus / scenario.pp:g} NPUs of a pipeline stage do not divide by {ep:g}; write a divisor"
     if npus > reach(machine):
-        yield f"nodes: links of {machine.name} join {reach(machine):g} ranks, not {npus:g}"
+        yield f"nodes: links of {machine.name} join {reach(machine):g} ranks, not {said(npus)}"
     if not model.experts and scenario.ep and scenario.ep > 1:
         yield f"ep: {model.name} is dense and has no experts; leave ep out"
     elif not (scenario.redundant_experts or scenario.shared_expert_ranks) and count % ep:
@@ -132,7 +132,8 @@ def _pipeline_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[
         yield from _stage_problems(scenario, scenario.stage_layers, model)
     elif model.num_layers % chunks:
         cut = "pp x vpp" if pipeline.chunks == 1 else f"the {pipeline.chunks:g} chunks of pp stages"
-        yield f"pp: {model.num_layers} layers do not divide by {cut} = {chunks:g}; write divisors"
+        instead = _instead(scenario, model, chunks)
+        yield f"pp: {model.num_layers} layers do not divide by {cut} = {chunks:g}; {instead}"
     size = np.asarray(samples_of(scenario))
     if (
         scenario.vpp > 1
@@ -147,6 +148,13 @@ def _pipeline_problems(scenario: Scenario, model: Model, dp: float) -> Iterator[
         yield f"global_batch_size: {scenario.global_batch_size:g} does not divide by {most}"
     else:
         yield from _batch_problems(scenario, pipeline, size * dp)
+
+
+def _instead(scenario: Scenario, model: Model, stages: float) -> str:
+    """What to write where stages are uneven: interleaved ones cannot be."""
+    if scenario.vpp > 1 or stages > model.num_layers:
+        return "write divisors"
+    return f"write divisors, or --stage-layers with {stages:g} numbers that add up to {model.num_layers}"
 
 
 def _chunk_problems(scenario: Scenario, pipeline: Pipeline) -> Iterator[str]:

@@ -51,5 +51,11 @@ def fractional(numbers: Num) -> NDArray[np.bool_]:
 
 
 def said(column: Num) -> str:
-    """A column of one row as its number; many are 'these'."""
-    return f"{np.asarray(column).item():g}" if np.size(column) == 1 else "these"
+    """A column of one row as its number, a whole one whole; many are 'these'.
+
+    Examples
+    --------
+    >>> said(9999999.0), said(0.5), said(np.arange(3.0))
+    ('9999999', '0.5', 'these')
+    """
+    return f"{np.asarray(column).item():.15g}" if np.size(column) == 1 else "these"

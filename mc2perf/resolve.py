@@ -120,10 +120,10 @@ def operator_sizes(scenario: Scenario, machine: Machine) -> tuple[Sizes, tuple[R
     npus = npus_of(scenario, machine, ranks)
     if ranks > npus:
         problems.append(
-            f"ranks: {ranks:g} is more than {scenario.nodes:g} nodes x {machine.ranks_per_server:g} NPUs"
+            f"ranks: {said(ranks)} is more than {scenario.nodes:g} nodes x {machine.ranks_per_server:g} NPUs"
         )
     if ranks > reach(machine):
-        problems.append(f"ranks: links of {machine.name} join {reach(machine):g} ranks, not {ranks:g}")
+        problems.append(f"ranks: links of {machine.name} join {reach(machine):g} ranks, not {said(ranks)}")
     problems += _operator_problems(scenario, ranks)
     reasons = refuse(problems)
     assert scenario.m is not None and scenario.n is not None and scenario.k is not None

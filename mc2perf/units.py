@@ -231,3 +231,14 @@ def show(value: float, symbol: str, digits: int = 4) -> str:
     units = _HUMAN[symbol]
     unit, scale = next(((u, s) for u, s in units if abs(value) >= s), units[-1] if value else units[0])
     return f"{value / scale:.{digits}g} {unit}".rstrip()
+
+
+def counted(number: float, noun: str) -> str:
+    """A count with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "size"), counted(3.0, "token")
+    ('1 size', '3 tokens')
+    """
+    return f"{number:.15g} {noun}{'' if number == 1 else 's'}"

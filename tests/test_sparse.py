@@ -422,5 +422,5 @@ def test_assumptions_are_named(phase: str) -> None:
     )
     said = " ".join(found.assumptions)
     assert "indexer scores every key" in said and "every tensor-parallel rank" in said
-    assert "gathered at 1 of the rate" in said and ("under a mask" in said) == (phase != "decode")
+    assert "gathered at the full rate of a cache" in said and ("under a mask" in said) == (phase != "decode")
     assert "indexer" not in " ".join(estimate("deepseek-v3", hardware="cloudmatrix384", ep=16).assumptions)

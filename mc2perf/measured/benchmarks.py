@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from statistics import median
 
-from mc2perf.units import show
+from mc2perf.units import counted, show
 
 
 def bus_factor(op: str, ranks: float) -> float:
@@ -86,7 +86,7 @@ class CollectiveTimes:
             bus = max((p.bus_rate for p in found if p.bus_rate), default=None)
             rates = f"{show(best, 'B/s')} by the array" + (f", {show(bus, 'B/s')} on the bus" if bus else "")
             yield (
-                f"{whose}: {len(found)} sizes, {show(low, 'B')} to {show(high, 'B')}; shortest "
+                f"{whose}: {counted(len(found), 'size')}, {show(low, 'B')} to {show(high, 'B')}; shortest "
                 f"{show(min(p.time for p in found), 's')}, best rate {rates}"
             )
             if len(found) < 3:
@@ -125,7 +125,8 @@ class KernelTimes:
     def takes(self) -> Iterator[str]:
         """Ranges of sizes and times."""
         times = [row.time for row in self.rows]
-        yield f"{self.kind}: {len(times)} times, {show(min(times), 's')} to {show(max(times), 's')}"
+        count = counted(len(times), "time")
+        yield f"{self.kind}: {count}, {show(min(times), 's')} to {show(max(times), 's')}"
         for name in self.rows[0].sizes:
             values = [row.sizes[name] for row in self.rows]
             yield f"    {name}: {min(values):g} to {max(values):g}"

@@ -24,6 +24,7 @@ from mc2perf.machine import Machine
 from mc2perf.model import Model
 from mc2perf.operators import MOE_LAYER, OPERATORS
 from mc2perf.problems import InputError, did_you_mean
+from mc2perf.reasons import said
 from mc2perf.resolve import as_columns, machine_problems, model_layout, npus_of
 from mc2perf.rules.catalogue import (
     FAMILIES,
@@ -107,7 +108,7 @@ def cases_of(question: Question) -> tuple[Case, ...]:
     ranks = ranks_of(question)
     problems = list(machine_problems(scenario, machine))
     if ranks > reach(machine):
-        problems.append(f"ranks: links of {machine.name} join {reach(machine):g} ranks, not {ranks:g}")
+        problems.append(f"ranks: links of {machine.name} join {reach(machine):g} ranks, not {said(ranks)}")
     if problems:
         raise InputError(problems)
     return tuple(_target_cases(costs, scenario, question.operator or scenario.target, ranks))

@@ -11,7 +11,7 @@ import numpy as np
 from mc2perf.rules.selector import PATHS, VLLM_ASCEND
 from mc2perf.scenario import Scenario
 from mc2perf.studies.paths import ASSUMPTIONS, Paths, crossings
-from mc2perf.units import show
+from mc2perf.units import counted, show
 from mc2perf.version import VERSION
 
 SCHEMA_VERSION = 1
@@ -34,7 +34,8 @@ def _slower(found: Paths) -> str:
     worst = int(np.nanargmax(found.loss))
     if found.loss[worst] < LITTLE:
         return " The path taken is the fastest everywhere."
-    instead = f"at {found.tokens[worst]:g} tokens ({found.taken[worst]}, not {_best(found, worst)})"
+    count = counted(float(found.tokens[worst]), "token")
+    instead = f"at {count} ({found.taken[worst]}, not {_best(found, worst)})"
     often = f"The path taken is {np.nanmedian(found.loss):.0%} slower than the fastest in the median"
     return f" {often}, {found.loss[worst]:.0%} {instead}."
 

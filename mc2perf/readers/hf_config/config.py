@@ -88,6 +88,8 @@ def shown(value: object) -> str:
         return f"{value[:40]!r} is text"
     if isinstance(value, dict | list):
         return f"is {'a list' if isinstance(value, list) else 'an object'}"
+    if value is None:
+        return "is null"
     if type(value) is int:
         return f"{value} is out of range" if abs(value) < 10**20 else "is out of range"
     return f"{str(value).lower()} is not a whole number"

@@ -9,7 +9,7 @@ from mc2perf.equations.collectives import PASSES
 from mc2perf.fitting.robust import Mask, Numbers
 from mc2perf.machine import Machine
 from mc2perf.studies.calibrate.result import NotFittedError
-from mc2perf.units import show
+from mc2perf.units import counted, show
 
 SLACK = 1.02
 """Data sheets and clocks are rounded."""
@@ -77,7 +77,7 @@ def varied(size: Numbers, time: Numbers) -> None:
     """
     sizes = len(np.unique(size))
     if sizes < 3:
-        raise NotFittedError(f"{sizes} size{'s' * (sizes != 1)}; a latency and a rate need at least 3")
+        raise NotFittedError(f"{counted(sizes, 'size')}; a latency and a rate need at least 3")
     if time.max() <= CONSTANT_TIME * time.min() and size.max() >= CONSTANT_SPAN * size.min():
         raise NotFittedError("every size takes the same time; an emulator printed it")
 
