@@ -34,7 +34,7 @@ def assumptions_of(study: Study) -> tuple[str, ...]:
         *_kept_up(study),
     ]
     if model is not None:
-        said += list(_step_assumptions(scenario))
+        said += [*_reading_assumptions(study), *_step_assumptions(scenario)]
         between = "with" if scenario.sp else "without"
         said += [
             f"tensor parallelism {between} sequence parallelism",
@@ -50,6 +50,17 @@ def assumptions_of(study: Study) -> tuple[str, ...]:
             "dual_batch overlaps two whole micro-batches of this size, as gradient accumulation has them"
         )
     return tuple(said)
+
+
+def _reading_assumptions(study: Study) -> Iterator[str]:
+    """What the reader of the model had to guess, and weights that are stored as something else."""
+    model, dtype = study.model, study.scenario.dtype
+    assert model is not None
+    yield from model.notes
+    if model.stored_as and dtype == unquantised(dtype):
+        told = model.stored_dtype
+        follows = f"--dtype {told} would follow it" if told else "write the nearest type as --dtype"
+        yield f"priced in {dtype}; quantization_config says {model.stored_as}: {follows}"
 
 
 def _kept_wide(study: Study) -> Iterator[str]:

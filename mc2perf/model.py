@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 LARGEST = 10_000_000
@@ -148,7 +148,11 @@ class LayerGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A decoder-only transformer. ``matrices`` is 3 for a gated FFN, 2 for a plain one."""
+    """A decoder-only transformer. ``matrices`` is 3 for a gated FFN, 2 for a plain one.
+
+    Its source may leave ``notes`` on what had to be guessed, and say as what it stores weights: in words,
+    and as the element type that follows it, if any does. None of them changes a number.
+    """
 
     name: str
     source: str
@@ -160,6 +164,9 @@ class Model:
     mixers: dict[str, Attention]
     experts: Experts | None = None
     tied_embeddings: bool = False
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    stored_as: str = field(default="", compare=False)
+    stored_dtype: str = field(default="", compare=False)
 
     @property
     def num_layers(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Literal
 
 from mc2perf.model import Attention, Experts, Indexer, LayerGroup, Model
@@ -22,6 +23,7 @@ from mc2perf.readers.hf_config.names import (
     SOFTMAX_MIXERS,
     Sight,
 )
+from mc2perf.readers.hf_config.notes import notes_on, stored_as
 from mc2perf.readers.structure import InputError, Place
 
 __all__ = ["model_from_config"]
@@ -63,7 +65,8 @@ def model_from_config(tree: object, name: str, source: str) -> Model:
         _note_contradictions(config, model)
     if config.place.problems:
         raise InputError(config.place.problems)
-    return model
+    stored, dtype = stored_as(config)
+    return replace(model, notes=notes_on(config, model), stored_as=stored, stored_dtype=dtype)
 
 
 def _model(config: Config, name: str, source: str) -> Model:
@@ -131,7 +134,7 @@ def _moe_layers(config: Config, layers: int) -> list[bool]:
         if key in config.values and key not in listed:
             number = config.number(key, least)
             moe = [old and rule(layer, number) for layer, old in enumerate(moe)]
-    dense = config.indices("mlp_only_layers")
+    dense = config.indices("mlp_only_layers", layers + config.size("mtp_layers", 0))
     return [old and layer not in dense for layer, old in enumerate(moe)]
 
 

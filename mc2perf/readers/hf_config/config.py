@@ -73,10 +73,12 @@ class Config:
             self.wrong(key, _unknown(value[first], map(str, table)), f".{first}")
         return []
 
-    def indices(self, key: str) -> frozenset[int]:
-        """A list of layer numbers."""
+    def indices(self, key: str, layers: int | None = None) -> frozenset[int]:
+        """A list of layer numbers; of so many layers from 0 on where that is given."""
         value = self.values.get(key, [])
         if isinstance(value, list) and all(type(entry) is int for entry in value):
+            if layers is not None and (outside := [entry for entry in value if not 0 <= entry < layers]):
+                self.wrong(key, f"{shown(outside[0])}; write numbers from 0 to {layers - 1}")
             return frozenset(value)
         self.wrong(key, "is not a list of layer numbers; write one such as [1, 2]")
         return frozenset()

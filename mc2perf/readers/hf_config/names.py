@@ -89,6 +89,36 @@ IMPLICIT: dict[object, dict[str, Any]] = {
 }
 """``model_type`` -> what its code does and its config need not say."""
 
+KNOWN_TYPES = frozenset({
+    "baichuan", "chatglm", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4", "gemma2", "gemma3",
+    "gemma3_text", "gemma4", "gemma4_text", "glm4_moe", "glm_moe_dsa", "gpt_oss", "internlm2", "kimi_k2",
+    "kimi_k25", "kimi_k3", "kimi_linear", "llama", "llama4", "llama4_text", "mimo_v2_flash", "minicpm",
+    "minimax_m2", "minimax_m3", "mistral", "mixtral", "nemotron_h", "phimoe", "qwen2", "qwen2_moe", "qwen3",
+    "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen3_next", "step3p5", "step3p7",
+})  # fmt: skip
+"""``model_type`` of the families that these tables were written for."""
+
+SAME_WIDTH = frozenset({"gpt_oss", "llama4", "llama4_text", "minimax_m2", "mixtral", "phimoe"})
+"""``model_type`` of families whose experts are as wide as ``intermediate_size``."""
+
+ELEMENTS = frozenset({
+    "auto", "bfloat16", "float", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "half",
+    "int8",
+})  # fmt: skip
+"""What ``torch_dtype`` may be."""
+
+QUANTISED = {
+    "fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "float-quantized": "fp8",
+    "int-quantized": "int8",
+    "w8a8_int8": "int8",
+    "mxfp4": "mxfp4",
+    "mxfp4-pack-quantized": "mxfp4",
+    "mxfp8": "mxfp8",
+}
+"""Method or format of ``quantization_config`` -> the element type that follows it."""
+
 GATES = ("attn_output_gate", "attention_output_gate", "mla_use_output_gate")
 ACTIVATIONS = ("mlp_hidden_act", "hidden_act", "hidden_activation")
 PLAIN_ACTIVATIONS = ("relu2", "relu", "relu_squared", "squared_relu")
