@@ -31,9 +31,10 @@ def test_examples_print_what_the_readme_shows() -> None:
 
 def test_a_stale_example_is_noticed() -> None:
     module = _script()
-    stale = re.sub(r"\n(serial +1) ", r"\n\1x", README, count=1)
-    assert stale != README
-    assert module.filled(stale) == README  # type: ignore[attr-defined]
+    first = README[: README.index("## Where MC2 pays")]
+    stale = re.sub(r"\n(serial +1) ", r"\n\1x", first, count=1)
+    assert stale != first
+    assert module.filled(stale) == first  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
