@@ -28,7 +28,7 @@ def test_inspect_says_what_is_taken_and_what_is_not(
     inspect([file])
     assert capsys.readouterr().out.splitlines() == [
         f"{file}: hccl_test, 1 sizes",
-        "    operation not stated, ranks not stated: 1 sizes, 1 KiB to 1 KiB; shortest 60.7 us, "
+        "    operation not stated, ranks not stated: 1 size, 1 KiB to 1 KiB; shortest 60.7 us, "
         "best rate 16.87 MB/s by the array",
         "    fewer than 3 sizes: too few to fit a latency and a bandwidth",
         "    set aside: 1 x check_result: failed (first: line 3)",
