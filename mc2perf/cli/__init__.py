@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import io
 import os
@@ -37,6 +38,7 @@ from mc2perf.cli.report import EXAMPLE as REPORT
 from mc2perf.cli.report import report
 from mc2perf.cli.sensitivity import EXAMPLE as SENSITIVITY
 from mc2perf.cli.sensitivity import sensitivity
+from mc2perf.cli.streams import stand_in
 from mc2perf.cli.sweep import EXAMPLE, sweep
 from mc2perf.cli.validate import EXAMPLE as VALIDATE
 from mc2perf.cli.validate import validate
@@ -100,6 +102,7 @@ USAGE_ERROR: type[Any] = next(cls for cls in typer.BadParameter.__mro__ if cls._
 
 def main() -> None:
     """Run the tool; wrong input is one line per problem and exit 2, never a traceback."""
+    stand_in()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -110,6 +113,7 @@ def main() -> None:
         sys.stdout.flush()
     except InputError as error:
         code = _refused(*error.problems)
+        _send_rest()
     except USAGE_ERROR as error:
         code = _refused(_usage(error))
     except (typer.Abort, KeyboardInterrupt):
@@ -120,7 +124,7 @@ def main() -> None:
         code = 0
         _drop_output()
     except OSError as error:
-        code = _refused(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        code = _refused(f"{error.filename or 'standard output'}: {_why(error)}")
         _drop_output()
     sys.exit(code)
 
@@ -130,6 +134,13 @@ def _refused(*problems: str) -> int:
     return 2
 
 
+def _why(error: OSError) -> str:
+    """Why a file is no good, or standard output."""
+    if error.errno == errno.EBADF and not error.filename:
+        return "is closed; leave it open, or write a file with -o where a command has it"
+    return error.strerror or str(error)
+
+
 def _usage(error: Any) -> str:
     """What is wrong with the flags, on one line; the help itself where nothing was given."""
     context, text = getattr(error, "ctx", None), str(error.format_message())
@@ -137,6 +148,14 @@ def _usage(error: Any) -> str:
         return text
     command = context.command_path if context else "mc2perf"
     return f"{' '.join(text.split())} ('{command} --help' lists what there is)"
+
+
+def _send_rest() -> None:
+    """Write what was printed before the refusal; it may be of an output that takes no more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
 
 
 def _drop_output() -> None:
