@@ -18,7 +18,7 @@ from mc2perf.equations.matmul import matmul_flops
 from mc2perf.model import Attention, Indexer, LayerGroup, Model
 from mc2perf.operators import DTYPES
 from mc2perf.units import Num
-from mc2perf.workload.keys import STATE_SIZE, Widths, kept_keys, keys_read, keys_seen
+from mc2perf.workload.keys import STATE_SIZE, Widths, kept_keys, keys_read
 from mc2perf.workload.layer import Builder, LayerParts
 from mc2perf.workload.layout import Layout
 from mc2perf.workload.mixers import NORM_BYTES
@@ -215,9 +215,6 @@ class _CachedBuilder(Builder):
     def _unfolded_columns(mixer: Attention) -> float:
         """Keys without their rotated part, and values, of all heads."""
         return float(mixer.heads * (mixer.head_dim - mixer.rope_head_dim + mixer.v_head_dim))
-
-    def _context(self, mixer: Attention) -> Num:
-        return keys_seen(mixer, self.cache.context, self.layout.seq_len, self.costs.ledger.run)
 
     def _core(self, mixer: Attention, name: str, times: float) -> Plain:
         if not self.cache.decode:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -82,23 +80,3 @@ class Mixers(Sparse):
             key_dim=float(mixer.head_dim), value_dim=float(mixer.v_head_dim),
         )  # fmt: skip
         return Core(flops, np.inf, np.array(False))
-
-    def _context(self, mixer: Attention) -> Num:
-        return mean_context(mixer, self.layout.seq_len, self.costs.ledger.run)
-
-
-def mean_context(
-    mixer: Attention, seq_len: Num, run: Callable[..., Any] = lambda label, equation, **n: equation(**n)
-) -> Num:
-    """Keys a query sees on average: a window, compressed or picked keys, or all before it."""
-    near: Num = run(
-        "attention: context", attention.mean_causal_context,
-        seq_len=seq_len, window=float(mixer.window) or seq_len,
-    )  # fmt: skip
-    if mixer.compression == 1 and not mixer.top_keys:
-        return near
-    every = attention.mean_causal_context(seq_len, seq_len)
-    # each query picks its keys: the first ones see fewer than they may pick, as with a window
-    reach = float(mixer.top_keys * mixer.compression) or seq_len
-    far = attention.mean_causal_context(seq_len, reach) / mixer.compression
-    return np.minimum(every, far + (near if mixer.window else 0.0))

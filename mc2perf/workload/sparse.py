@@ -19,7 +19,7 @@ from mc2perf.equations import attention
 from mc2perf.equations.sparse import top_k_bytes
 from mc2perf.model import Attention, Indexer
 from mc2perf.units import Num
-from mc2perf.workload.keys import Widths, kept_keys, key_bytes, keys_picked, keys_scored
+from mc2perf.workload.keys import Widths, kept_keys, key_bytes, keys_picked, keys_scored, keys_seen
 from mc2perf.workload.parts import Part, Plain, Segment, Segments
 from mc2perf.workload.tensor_parallel import TensorParallel, shared_out
 
@@ -100,7 +100,7 @@ class Sparse(TensorParallel):
 
     def _context(self, mixer: Attention) -> Num:
         """Keys that a query sees on average."""
-        raise NotImplementedError
+        return keys_seen(mixer, self.tokens_before, self.layout.seq_len, self.costs.ledger.run)
 
     def _scored(self, mixer: Attention) -> Num:
         """Keys that its indexer scores for a query on average."""
