@@ -52,6 +52,7 @@ class Row:
     mfu: float = 0.0
     bubble_share: float = 0.0
     time_per_output_token: float = 0.0
+    time_to_first_token: float = 0.0
     imbalance: float = 1.0
     hottest_expert: float = 1.0
     bound: str = ""

@@ -30,6 +30,9 @@ RESULTS = (
     Column("mfu", "1", "model FLOPs, nothing computed twice, over what the cubes could do at their peak"),
     Column("bubble_share", "1", "share of a whole step in which the slowest stage waits for the pipeline"),
     Column("time_per_output_token", "s", "of a decode step: total_time / tokens it yields per sequence"),
+    Column(
+        "time_to_first_token", "s", "of a prefill: total_time of all its prompts, nothing waiting before it"
+    ),
     Column("flat_first", "1", "smallest count whose time is within 2 % of the best"),
     Column("flat_last", "1", "largest count up to which all are within 2 % of the best"),
     Column("imbalance", "1", "rows of the busiest rank over the mean of all ranks, as --skew says"),
@@ -79,7 +82,7 @@ OF_SCHEDULE = (
     "schedule", "pieces", "piece_rows", "total_time", "serial_time", "compute_time", "comm_time",
     "compute_stretch", "exposed_comm_time", "free_time", "host_time", "comm_ratio", "hidden_ratio",
     "overlap_efficiency", "speedup", "ceiling", "tokens_per_second", "bound", "reason", "mfu", "bubble_share",
-    "time_per_output_token", "rest_rows", "rest_first",
+    "time_per_output_token", "rest_rows", "rest_first", "time_to_first_token",
 )  # fmt: skip
 """What an answer says of every schedule, in the order of its records; names are only ever appended."""
 
@@ -88,6 +91,7 @@ LOWER_IS_BETTER = (
     "comm_ratio", "compute_stretch", "total_time_without_comm", "npus_needed", "servers_needed",
     "cost_per_million_tokens", "npus_needed_without_comm", "servers_needed_without_comm",
     "cost_per_million_tokens_without_comm", "npus", "memory_bytes", "time_per_output_token",
+    "time_to_first_token",
 )  # fmt: skip
 HIGHER_IS_BETTER = (
     "tokens_per_second", "tokens_per_second_without_comm", "speedup", "hidden_ratio", "overlap_efficiency",

@@ -103,6 +103,10 @@ def _cut(study: Study, policy: str, serial: Outcome, base: Results) -> Cut:
     )
 
 
+NOT_ALWAYS = ("mfu", "time_per_output_token", "time_to_first_token", "rest_rows", "rest_first")
+"""Words of results that some questions have no answer to."""
+
+
 def _row(study: Study, outcome: Outcome, base: Results) -> Row:
     """A schedule at its best count in a study of one row."""
     refused = outcome.refused_at
@@ -114,9 +118,7 @@ def _row(study: Study, outcome: Outcome, base: Results) -> Row:
     at: dict[str, Any] = {name: at_count(values, best).item() for name, values in numbers.items()}
     pieces = int(at["pieces"])
     at |= {"bound": BOUNDS[int(at["bound"])], "pieces": pieces}
-    at |= {
-        name: 0.0 for name in ("mfu", "time_per_output_token", "rest_rows", "rest_first") if isnan(at[name])
-    }
+    at |= {name: 0.0 for name in NOT_ALWAYS if isnan(at[name])}
     row = Row(
         schedule=outcome.schedule, reason=outcome.note, tiles=outcome.tiles or _unequal(study, at), **at
     )

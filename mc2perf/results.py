@@ -112,6 +112,9 @@ DEFINITIONS: dict[str, Callable[[Results], Num]] = {
     "time_per_output_token": lambda r: (
         r.total / r.study.step_tokens if r.study.scenario.phase == "decode" else np.nan
     ),
+    "time_to_first_token": lambda r: (
+        r.total if r.study.scenario.phase == "prefill" and r.study.model is not None else np.nan
+    ),
     "bubble_share": lambda r: ratio(r.timing.idle, r.total),
     "bound": lambda r: r.bound,
 }

@@ -266,3 +266,10 @@ def test_embedding_and_head_are_not_quantised(phase: str) -> None:
     layers = {dtype: 32.0 * sum(row.segments.values()) for dtype, row in rows.items()}
     ends = [row.total_time - layers[dtype] for dtype, row in rows.items()]
     assert ends[1] == pytest.approx(ends[0]) and layers["int8"] < 0.8 * layers["bf16"]
+
+
+def test_a_prefill_yields_the_first_token_and_nothing_else_does() -> None:
+    rows = {phase: estimate("llama-2-7b", phase=phase, schedule="serial").rows[0] for phase in
+            ("train", "prefill", "decode")}  # fmt: skip
+    assert rows["prefill"].time_to_first_token == rows["prefill"].total_time > 0.0
+    assert rows["decode"].time_to_first_token == rows["train"].time_to_first_token == 0.0

@@ -49,7 +49,10 @@ def same(row: dict[str, Any], single: Row) -> None:
     equal = () if single.rest_rows else ("rest_rows", "rest_first")
     for name in NUMBERS:
         value = getattr(single, name)
-        if name in ("tokens_per_second", "mfu", "time_per_output_token", *equal) and not value:
+        if (
+            name in ("tokens_per_second", "mfu", "time_per_output_token", "time_to_first_token", *equal)
+            and not value
+        ):
             assert math.isnan(row[name])
         else:
             assert row[name] == value, name

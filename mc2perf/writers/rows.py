@@ -15,7 +15,8 @@ def record(row: Row) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in OF_SCHEDULE if name != "reason"}
     if not row.tokens_per_second:
         del values["tokens_per_second"]
-    absent = [name for name in ("mfu", "bubble_share", "time_per_output_token") if not values[name]]
+    optional = ("mfu", "bubble_share", "time_per_output_token", "time_to_first_token")
+    absent = [name for name in optional if not values[name]]
     for name in (*absent, *(() if row.rest_rows else ("rest_rows", "rest_first"))):
         del values[name]
     values |= {"legal": True, "flat_region": list(row.flat_region)}
